@@ -1,4 +1,4 @@
-/* Which of several runs have the same values in every tensor: a perturbed run that moved nothing, or the same one twice. */
+/* Finds runs that have the same values in every tensor: a perturbed run that moved nothing, or the same run twice. */
 #ifndef SF_CHECK_ALIKE_H
 #define SF_CHECK_ALIKE_H
 
@@ -16,7 +16,7 @@ struct sf_alike_block {
   enum sf_dtype dtype;
 };
 
-/* All of `count` runs are the same until a block says otherwise. SF_ENOMEM. */
+/* Takes all of `count` runs for the same until a block shows otherwise. SF_ENOMEM. */
 enum sf_status sf_alike_create(struct sf_alike *out, int32_t count) SF_MUST_USE;
 void sf_alike_destroy(struct sf_alike *alike); /* takes what is zeroed */
 /* Compares a block of every run, bit for bit where types are the same, by value (in wide, two of `count` numbers) where they are not. */

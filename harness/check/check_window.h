@@ -18,7 +18,8 @@ void *sf_window_alloc(struct sf_window *window, int64_t count, size_t size_bytes
 /* The window of a tensor of the same shape, merged, as floats. SF_EIO, SF_EINPUT, SF_ENOMEM with the error set. */
 enum sf_status sf_window_load(float *out, struct sf_window *window, const struct sf_trace_set *set,
                               const struct sf_trace_tensor *tensor) SF_MUST_USE;
-/* check_neighbours.c: fills in what else of the reference may stand there, or is a part of it. SF_EIO, SF_EINPUT, SF_ENOMEM. */
+/* check_neighbours.c: fills in the other tensors of the reference that may stand in this one's place or are a part of it. SF_EIO,
+ * SF_EINPUT, SF_ENOMEM. */
 enum sf_status sf_window_relate(struct sf_window *window) SF_MUST_USE;
 
 #endif

@@ -9,7 +9,7 @@
 double sf_distance_squares(const void *c, const void *x, int64_t count, enum sf_dtype dtype);
 /* Sum of x^2 in fp64. NaN or infinite when some value is. */
 double sf_squares(const void *x, int64_t count, enum sf_dtype dtype);
-/* Exact. */
+/* Each number as a double, exactly. */
 void sf_widen(double *out, const void *in, int64_t count, enum sf_dtype dtype);
 
 #endif

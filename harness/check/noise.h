@@ -14,17 +14,17 @@ struct sf_noise_file {
   bool has_mode, isolated; /* what the draws were */
 };
 
-/* Checks that there is a vector of the right length for each tensor of the reference. SF_EINPUT with one line; when there is no file, how
- * to make it. Close with sf_noise_close. */
+/* Checks that there is a vector of the right length for each tensor of the reference. SF_EINPUT with one line, which says how to make the
+ * file when there is none. */
 enum sf_status sf_noise_open(struct sf_noise_file *out, const char *path, const struct sf_trace_set *reference,
                              struct sf_error *error) SF_MUST_USE;
 void sf_noise_close(struct sf_noise_file *noise); /* takes NULL and what is zeroed */
 
-/* Whether the trace can be a reference: one rank, that names no element twice. SF_EINPUT. */
+/* SF_OK when the trace can be a reference: one rank, which names no element twice; else SF_EINPUT. */
 enum sf_status sf_reference_check(const struct sf_trace_set *reference, struct sf_error *error) SF_MUST_USE;
 
-/* Perturbed runs of a reference. A draw with the reference's values, or an earlier draw's, in every tensor tells nothing and does not
- * count. */
+/* Perturbed runs of a reference. A draw that has the values of the reference, or of an earlier draw, in every tensor shows nothing and
+ * does not count. */
 struct sf_noise_draws {
   const struct sf_trace_set *sets;
   int32_t count;
@@ -32,9 +32,9 @@ struct sf_noise_draws {
   bool first; /* of more, which follow where these do not suffice: bounds are as narrow as they measure. Else few draws make wider ones */
 };
 
-/* Computes the file from the (checked) reference and perturbed runs of it, tensor by tensor, and writes it whole or not at all. SF_EINPUT
- * when a draw lacks a tensor or has another shape, ranks that contradict each other, values that are not finite where the reference's are,
- * or draws that are too much alike; SF_EIO, SF_ENOMEM. */
+/* Computes the file from a reference that sf_reference_check took and perturbed runs of it, tensor by tensor, and writes it whole or not
+ * at all. SF_EINPUT: a draw lacks a tensor or has another shape, its ranks contradict each other, it has values that are not finite where
+ * the reference's are, or too few draws differ. SF_EIO, SF_ENOMEM. */
 enum sf_status sf_noise_make(const char *path, const struct sf_trace_set *reference, const struct sf_noise_draws *draws,
                              struct sf_error *error) SF_MUST_USE;
 

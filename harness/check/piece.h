@@ -49,7 +49,7 @@ struct sf_segment { int64_t logical, local, count; };
 /* The segments of logical elements [begin, end) that are summands of sum `sum` (0: no summands), in the order of logical elements; at most
  * end - begin. The piece must not overlap. Returns their number. */
 int64_t sf_piece_segments(struct sf_segment *out, const struct sf_piece *piece, int64_t sum, int64_t begin, int64_t end);
-/* Calls visit with each sum that occurs in the piece, and with 0, unless it is empty; several times with one perhaps. */
+/* Calls visit with each sum that occurs in the piece, and with 0, unless the piece is empty. It may call several times with one sum. */
 void sf_piece_visit_sums(const struct sf_piece *piece, void (*visit)(void *ctx, int64_t sum), void *ctx);
 
 #endif

@@ -46,8 +46,8 @@ struct sf_trace_set {
   struct sf_arena *arena;
 };
 
-/* Strict: every rank's file is there and no more, and says of all its tensors, and of no others, what they are. SF_EINPUT or SF_ENOTFOUND
- * with one line; SF_ENOMEM, SF_EIO. *out is written only on success. */
+/* Strict: the folder has every rank's file and no others, and each file describes all of its tensors and no others. SF_EINPUT or
+ * SF_ENOTFOUND with one line; SF_ENOMEM, SF_EIO. *out is written only on success. */
 enum sf_status sf_trace_set_open(struct sf_trace_set *out, const char *path, struct sf_error *error) SF_MUST_USE;
 void sf_trace_set_close(struct sf_trace_set *set);                                                 /* takes NULL and what is zeroed */
 const struct sf_trace_tensor *sf_trace_set_find(const struct sf_trace_set *set, const char *name); /* NULL when there is none */

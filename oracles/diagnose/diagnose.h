@@ -32,9 +32,8 @@ struct sf_diagnosis_problem {
 /* sf_diagnose of the problem's view. SF_ENOMEM. */
 enum sf_status sf_diagnose_problem(struct sf_diagnosis *out, const struct sf_diagnosis_problem *problem) SF_MUST_USE;
 
-/* The problem of a finding that the collector's last judgement made, from the shards of its tensor as they arrived (their maps as declared:
- * partial ones are merged first). Leaves out->text empty where nothing can be said: no shards, a tensor that the reference lacks.
- * SF_ENOMEM. */
+/* Diagnoses a finding of the collector's last judgement from the shards of its tensor as they arrived (with their maps as declared;
+ * partial ones are merged first). out->text stays empty without shards, and for a tensor that the reference lacks. SF_ENOMEM. */
 enum sf_status sf_diagnose_finding(struct sf_diagnosis *out, const struct sf_collector *collector, const struct sf_finding *finding,
                                    const struct sf_diagnosis_shard *shards, int32_t shard_count) SF_MUST_USE;
 

@@ -29,11 +29,11 @@ struct sf_fit {
 typedef void (*sf_fit_predict)(struct sf_fit *fit, int32_t i, float *local, const void *ctx);
 /* Largest error of a shard against its prediction, in noise levels (by tensor, and by row where rows have levels); infinite for NaN. */
 double sf_fit_left(struct sf_fit *fit, sf_fit_predict predict, const void *ctx);
-/* The same for one shard against given values. */
+/* The same for one shard and given values. */
 double sf_fit_left_of(const struct sf_fit *fit, int32_t i, const float *predicted);
 /* One rank to quote: the first whose own value is wrong. */
 int32_t sf_fit_wrong_rank(const struct sf_fit *fit);
-/* Whether an explanation that leaves so much counts. */
+/* Whether an explanation that leaves so much of the error is good enough. */
 bool sf_fit_accepts(const struct sf_fit *fit, double left);
 /* Keeps an explanation in fit->best if it counts and is better than the one there, in fit->nearest if none left less. format: its text. */
 void sf_fit_offer(struct sf_fit *fit, enum sf_diagnosis_class cls, double left, const char *format, ...) SF_PRINTF(4, 5);

@@ -18,11 +18,11 @@ struct sf_related_list {
 
 /* NULL marks the list as out of memory. */
 void *sf_related_alloc(struct sf_related_list *list, size_t size_bytes);
-/* Something that may stand in place of the right value; x lives as long as the list. */
+/* Adds a tensor that a rank may hold in place of the right one; x lives as long as the list. */
 void sf_related_add_stale(struct sf_related_list *list, struct sf_shape shape, const float *x, const char *name);
-/* diagnose_adam.c: changes of a parameter with steps, decay or moments otherwise than they should be. */
+/* diagnose_adam.c: adds changes that a parameter would make with wrong steps, decay or moments. */
 void sf_related_collect_adam(struct sf_related_list *list, const struct sf_slot *slot);
-/* diagnose_reload.c: what stands there when a reload lost masters. */
+/* diagnose_reload.c: adds what the tensor would hold if a reload had lost master weights. */
 void sf_related_collect_reload(struct sf_related_list *list, const struct sf_slot *slot);
 /* A new entry, zeroed, with shape and name set; x is borrowed. NULL when the list is full or x is NULL. */
 struct sf_diagnosis_related *sf_related_add(struct sf_related_list *list, enum sf_relation relation, struct sf_shape shape, const float *x,
@@ -33,8 +33,8 @@ void sf_related_collect(struct sf_related_list *list, const struct sf_slot *slot
 /* The reference's tensor of a step: gradients, changes, parameters, scalars; NULL when there is none. */
 const struct sf_expected *sf_related_of_step(const struct sf_collector *collector, enum sf_kind kind, int32_t subject, int32_t step);
 
-/* What modules read where the tensor of a module was traced, in the step and microbatch of `like`: what isolated mode writes there, or the
- * reference's value. NULL when there is none. */
+/* The values that modules read in place of a module's tensor, in the step and microbatch of `like`: in isolated mode the given ones, else
+ * the reference's. NULL when there is no such tensor. */
 const float *sf_related_value(struct sf_related_list *list, enum sf_kind kind, struct sf_trace_id like, enum sf_module_class cls,
                               int32_t layer);
 /* The model's weight in a step; NULL for param -1. */
@@ -48,13 +48,13 @@ struct sf_slice_product {
   bool transposed;     /* the contraction runs over the weight's columns */
   enum sf_cut cut;
 };
-/* What the linears multiply whose output (or input gradient) is a sum over tp; false for other tensors. */
+/* The product behind a linear's output (or input gradient) that is a sum over tp; false for other tensors. */
 bool sf_related_product(struct sf_slice_product *p, struct sf_related_list *list, const struct sf_expected *own);
 /* The summand of a tp rank, as it is stored. */
 const float *sf_related_slice(struct sf_related_list *list, const struct sf_slice_product *p, const struct sf_expected *own,
                               int64_t tp_index);
 
-/* diagnose_variants.c: what ranks would hold had they made a known mistake. */
+/* diagnose_variants.c: adds what ranks would hold if they had made a known mistake. */
 void sf_variants_collect(struct sf_related_list *list, const struct sf_slot *slot);
 
 #endif

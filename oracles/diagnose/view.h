@@ -116,7 +116,7 @@ struct sf_tensor_view {
   int32_t related_count;
 };
 
-/* Tries every explanation and words the best. SF_ENOMEM. */
+/* Tries every explanation and puts the best into words. SF_ENOMEM. */
 enum sf_status sf_diagnose(struct sf_diagnosis *out, const struct sf_tensor_view *view) SF_MUST_USE;
 
 #endif

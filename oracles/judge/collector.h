@@ -132,7 +132,7 @@ static inline struct sf_slot *sf_slot_at(const struct sf_collector *collector, i
 }
 /* The slot of an id; NULL when the reference has no such tensor. */
 struct sf_slot *sf_slot_find(const struct sf_collector *collector, struct sf_trace_id id);
-/* Everything that must come did, and could be placed: merged is the logical tensor. */
+/* Whether all parts arrived and could be placed: then merged is the logical tensor. */
 static inline bool sf_slot_is_whole(const struct sf_slot *slot) {
   return slot->holders > 0 && slot->arrived == slot->holders && !slot->unusable && slot->merged != NULL;
 }
@@ -141,7 +141,7 @@ struct sf_trace_id sf_slot_id(const struct sf_slot *slot);
 /* Whether the rank's part arrived. */
 bool sf_slot_has_rank(const struct sf_collector *collector, const struct sf_slot *slot, int32_t rank);
 
-/* Replicas that differ in this many elements on rank and on holder. */
+/* Notes that replicas differ, in so many elements, on rank and on holder. */
 void sf_slot_note_differing(struct sf_slot *slot, int32_t rank, int32_t holder, int64_t differing);
 
 /* --- collect_flat.c: tensors of which each rank holds a range ----------------------------------------------------- */

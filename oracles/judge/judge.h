@@ -83,17 +83,18 @@ struct sf_judgement {
   struct sf_tensor_result *results;
   int32_t checked, unchecked; /* tensors judged / not judged */
 };
-/* Compares everything that was collected, raising the expectations' level when something looks suspicious (adaptive draws). complete: the
- * run ended normally, so missing tensors are gaps. Memory of the result belongs to the collector, until the next reset or judge. */
+/* Compares everything that the collector has, and raises the expectations' level when something looks suspicious (adaptive draws).
+ * complete: the run ended normally, so missing tensors are gaps. The result's memory belongs to the collector, until the next reset or
+ * judgement. */
 enum sf_status sf_judge(struct sf_collector *collector, bool complete, struct sf_judgement *out) SF_MUST_USE;
 
-/* The safety factors of the recipe, in one place. */
+/* The safety factors of the recipe: the only place where they stand. */
 struct sf_factors {
   double fro, row_e2e, row_isolated, ill_conditioned, norm_rel, loss_rel, adam_rel;
 };
 extern const struct sf_factors sf_factors;
-/* What distances of so few draws of a recipe for nine are multiplied by, since the largest of few is too small by chance; 1 from nine on.
- * Source: measured, harness/docs/tolerance.md (few perturbed runs) and tests/bench/oracles/bench_draws.py. */
+/* The factor by which distances of few draws are widened, since the largest of few is too small by chance; 1 from nine draws on. Source:
+ * measured, harness/docs/tolerance.md (few perturbed runs) and tests/bench/oracles/bench_draws.py. */
 double sf_draws_widening(int64_t draws);
 
 #endif

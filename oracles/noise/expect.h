@@ -1,4 +1,4 @@
-/* What the reference says about every tensor of a logical case: its value and its noise levels. Shared by all layouts. */
+/* The reference's value of every tensor of a logical case, and its noise levels. All layouts share them. */
 #ifndef SF_ORACLES_EXPECT_H
 #define SF_ORACLES_EXPECT_H
 
@@ -26,13 +26,13 @@ struct sf_expected {
 
 struct sf_expectations;
 
-/* Runs the plain reference. Borrows gemm, which must outlive the object, and copies what it needs of the catalogue. SF_ENOMEM is the only
- * failure. */
+/* Runs the plain reference. Borrows gemm, which must outlive the object, and copies the parts of the catalogue that it needs. SF_ENOMEM is
+ * the only failure. */
 enum sf_status sf_expectations_create(struct sf_expectations **out, const struct sf_catalog *catalog,
                                       const struct sf_gemm_table *gemm) SF_MUST_USE;
-/* What each module of an end-to-end case makes of what the candidate's modules gave it: the reference in isolated mode, with tensors of the
- * candidate's in place of consistent ones. given: the candidate's tensor of an id, finite and whole, or NULL; must outlive the object with
- * ctx. SF_ENOMEM. */
+/* Runs each module of an end-to-end case on the inputs that the candidate's modules gave it: the reference in isolated mode, with the
+ * candidate's tensors in place of consistent ones. given: the candidate's tensor of an id, finite and whole, or NULL; it must outlive the
+ * object, with ctx. SF_ENOMEM. */
 enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_catalog *catalog,
                                             const struct sf_gemm_table *gemm, const float *(*given)(void *ctx, struct sf_trace_id id),
                                             void *ctx) SF_MUST_USE;
@@ -41,8 +41,8 @@ void sf_expectations_destroy(struct sf_expectations *expectations); /* takes NUL
 bool sf_kind_has_noise(enum sf_kind kind);
 /* Runs draws until `level` is reached; never lowers it. SF_ENOMEM: the level stays, and the noise of the levels reached stays valid. */
 enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level) SF_MUST_USE;
-/* A further run of the plain reference that gives each tensor to emit, in the order of the expectations, and keeps nothing. options->gemm
- * is and options->plain are filled in. */
+/* Runs the plain reference once more, hands each tensor to emit in the order of the expectations, and keeps nothing. Fills in
+ * options->gemm and options->plain. */
 enum sf_status sf_expectations_run(struct sf_expectations *expectations, const struct sf_reference_options *options,
                                    const struct sf_reference_sink *sink) SF_MUST_USE;
 enum sf_level sf_expectations_level(const struct sf_expectations *expectations); /* reached so far */
@@ -53,16 +53,16 @@ const struct sf_expected *sf_expectations_find(const struct sf_expectations *exp
 /* The tensors of the reference, by ordinal, in the order in which it computes them. */
 int32_t sf_expectations_count(const struct sf_expectations *expectations);
 const struct sf_expected *sf_expectations_at(const struct sf_expectations *expectations, int32_t ordinal);
-/* End to end, steps after this one are not comparable: runs of the reference that differ by rounding alone have gone apart. Found from the
- * reference alone: a draw updates some weight differently by more than a change of sign of the update explains (Adam's second moment
- * follows gradients near zero, and m / sqrt(v) has no bound), or squares of its gradients overflow. INT32_MAX while they agree. By the
- * draws of `level`, which must have been reached. */
+/* End to end: the last step that can be compared; after it runs of the reference that differ by rounding alone have gone apart. The
+ * reference alone decides: a draw updates some weight differently by more than a change of the update's sign explains (Adam's second
+ * moment follows gradients near zero, and m / sqrt(v) has no bound), or squares of its gradients overflow. INT32_MAX while the runs agree.
+ * level: which draws count; it must have been reached. */
 int32_t sf_expectations_parted_step(const struct sf_expectations *expectations, enum sf_level level);
 /* First step in which a gradient's square may leave fp32's range, so that Adam's change depends on the order of its products. INT32_MAX:
  * none. */
 int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations);
-/* End to end, the first step in which the draws so far disagree about which tensors are finite: whether a number of fp16 overflows is then
- * a matter of rounding, and nothing that hangs on it can be judged. INT32_MAX: none. level: as above. */
+/* End to end: the first step in which the draws so far disagree about which tensors are finite. From there on rounding decides whether an
+ * fp16 number overflows, and nothing that depends on it can be judged. INT32_MAX: none. level: as above. */
 int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations, enum sf_level level);
 /* As given when they were made. */
 const struct sf_gemm_table *sf_expectations_gemm(const struct sf_expectations *expectations);

@@ -104,11 +104,11 @@ struct sf_pool_client {
   /* Called about ten times a second; false = hand out nothing new, drop what is queued in workers and return. May be NULL. */
   bool (*tick)(void *ctx);
 };
-/* Works until next has nothing left and all jobs are done, or tick says stop; of ranges that are under way then, the cases that passed are
- * handed to done. SF_EIO, SF_ENOMEM: workers could not be started. */
+/* Works until next has nothing left and all jobs are done, or tick says stop; then it hands to done the cases that passed in unfinished
+ * ranges. SF_EIO, SF_ENOMEM: workers could not be started. */
 enum sf_status sf_pool_run(struct sf_pool *pool, const struct sf_pool_client *client) SF_MUST_USE;
 
-/* Why a pool with these options failed with SF_EIO or SF_EUSAGE, in one line; the status in words for others. */
+/* Why a pool with these options failed, in one line: in detail for SF_EIO and SF_EUSAGE, else the status in words. */
 void sf_pool_failure_text(char *out, size_t out_size, const struct sf_pool_options *options, enum sf_status status);
 
 /* One job through the pool, and one through a pool made for it (a fresh worker). */
@@ -118,9 +118,9 @@ enum sf_status sf_pool_run_one(const struct sf_pool_options *options, const stru
 /* A job for the cases [first, first + count) of the pool's operations. */
 void sf_job_of_range(struct sf_job *out, const struct sf_pool_options *options, uint64_t seed, int64_t first, int64_t count);
 
-/* Seconds after which a trial of this case counts as hung where the options run it: a generous multiple of its arithmetic, 5 at least. On a
- * GPU or by NCCL 30 seconds and 20 times that. A framework's: 120, its runs have deadlines of their own. An operation's: 10 from a file and
- * 5 of a range, on a GPU 120 and 60. */
+/* Seconds after which a trial of this case counts as hung with these options. Layers: a generous multiple of the case's arithmetic, at
+ * least 5; on a GPU or by NCCL 30 and 20 times that. Frameworks: 120, since their runs have deadlines of their own. Operations: 10 for a
+ * case of a file and 5 in a range; on a GPU 120 and 60. */
 double sf_pool_deadline(const struct sf_pool_options *options, const struct sf_case *c);
 
 #endif

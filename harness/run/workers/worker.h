@@ -50,8 +50,8 @@ struct sf_worker {
 
 /* Starts a process that runs sf_worker_main, or a launched rank set. */
 enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_options *options, bool for_shrinking) SF_MUST_USE;
-/* Kills it and everything it started; page and jobs stay. Returns how it ended, as waitpid tells it, where it was no set of ranks. Where
- * many are to end, all are asked first, so that they end side by side. */
+/* Kills it and everything it started; page and jobs stay. Returns how it ended, as waitpid tells it, unless it was a set of ranks. To end
+ * many, ask all of them first, so that they end side by side. */
 int sf_worker_stop(struct sf_worker *worker);
 /* Asks, and does not wait. */
 void sf_worker_ask_to_stop(const struct sf_worker *worker);
@@ -60,26 +60,26 @@ void sf_worker_unmap(struct sf_worker *worker); /* gives the page up, and what i
 bool sf_worker_send(struct sf_worker *worker);
 /* The first unanswered job begins now. */
 void sf_worker_set_off(struct sf_worker *worker);
-/* Whether the first unanswered job, or the case of its range that runs, has had more than `seconds`. A process that computes is asked for
- * its processor time, so that a busy machine makes no hang; what stands still without computing is given ten times as long. Of a launched
- * set and of an operation the time does not count in which a process had no processor, up to ten times as long, unless all ranks wait for
- * each other. */
+/* Whether the first unanswered job, or the running case of its range, has had more than `seconds`. For a process that computes its
+ * processor time counts, so that a busy machine makes no hang; one that stands still without computing gets ten times as long. For a
+ * launched set and an operation, time in which a process had no processor does not count, up to ten times as long, unless all ranks wait
+ * for each other. */
 bool sf_worker_is_overdue(struct sf_worker *worker, double seconds);
 /* For how long the first unanswered job has been under way. */
 double sf_worker_seconds(struct sf_worker *worker);
-/* The worker's: sends a result, as far as it says something. False when the parent is gone. */
+/* For the worker: sends a result, without the parts that it does not use. False when the parent is gone. */
 bool sf_worker_answer(int fd, const struct sf_job_result *result);
 /* Reads what is there. 1: worker->result is complete; 0: not yet; -1: the worker is gone. */
 int sf_worker_receive(struct sf_worker *worker);
 /* Whether one of its processes died of the limit on processor time (ulimit -t), which is no fault of the case. */
 bool sf_worker_is_spent(const struct sf_worker *worker);
-/* The cases of the first unanswered job, a range, that passed and that no result has told of. */
+/* The first unanswered job is a range: its cases that passed and that no result has reported. */
 struct sf_passes sf_worker_passes(const struct sf_worker *worker);
 /* Outcome of the first unanswered job of a worker that died (hang false) or is stuck at its deadline (hang true); of a range, of the case
  * that ran. */
 void sf_worker_outcome_of_death(struct sf_worker *worker, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome);
-/* Where the process ended for want of memory or of processor time, which says nothing of the case: makes the outcome inconclusive. where:
- * " after 'LABEL'", or "". */
+/* Whether the process ended for want of memory or of processor time, which says nothing about the case: then makes the outcome
+ * inconclusive. where: " after 'LABEL'", or "". */
 bool sf_worker_lacked(const struct sf_worker *worker, const char *where, struct sf_outcome *outcome);
 
 /* The child's side. Reads jobs from fd until it closes. */
@@ -96,8 +96,8 @@ void sf_worker_watch_operands(const struct sf_op_memory *memory);
 /* For a handler of a fatal signal, with its second and third argument: writes signal, place and manner into the page. */
 void sf_worker_note_signal(struct sf_worker_page *page, const siginfo_t *info, const void *context);
 
-/* Confirms a finding in a fresh worker and shrinks it with further ones (shrink_job.c). A framework's workers are not fresh but others than
- * those that found it; *kept, NULL at first, holds them for the next job and is the caller's to destroy. */
+/* Confirms a finding in a fresh worker and shrinks it with further ones (shrink_job.c). For a framework the workers need not be fresh, but
+ * they are not those that found it; *kept, NULL at first, holds them for the next job, and the caller destroys it. */
 void sf_shrink_job(struct sf_pool **kept, const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result);
 
 /* Launched rank sets (launch.c): parent's and ranks' side. */
