@@ -242,7 +242,7 @@ static enum sf_status pool_of_operation(struct sf_pool_options *pool, const stru
   if (flags->target && !sf_op_target_is_one(flags->target))
     return sf_error_set(error, SF_EUSAGE, "--target %.200s: a case of an operation runs on op:NAME or plugin:LIB.so", flags->target);
   const enum sf_status status = pool_of_operations(pool, flags, name, error);
-  return status == SF_OK ? sf_operation_settle(c, &pool->operations, NULL, name, path, error) : status;
+  return status == SF_OK ? sf_operation_settle(c, &pool->operations, name, path, error) : status;
 }
 
 /* Another plugin, or the built-in layers, in the place of the target that the case's file names. */

@@ -55,6 +55,13 @@ static const struct sf_command command = {
     .argument_offset = offsetof(struct replay_flags, files),
 };
 
+/* ", on 2 ranks"; an operation has none. */
+static const char *ranks_text(char out[32], const struct sf_case *c, const struct sf_outcome *outcome) {
+  *out = '\0';
+  if (!sf_case_is_operation(c)) snprintf(out, 32, ", on %d rank%s", outcome->ranks, outcome->ranks == 1 ? "" : "s");
+  return out;
+}
+
 /* What is not judged is no pass. */
 static enum sf_status write_reports(const struct sf_case *c, const struct sf_outcome *outcome, const char *text,
                                     const struct replay_flags *flags, struct sf_error *error) {
@@ -63,8 +70,9 @@ static enum sf_status write_reports(const struct sf_case *c, const struct sf_out
                                               report.passed                            ? SF_REPORT_PASSED
                                               : outcome->verdict == SF_VERDICT_FINDING ? SF_REPORT_FAILED
                                                                                        : SF_REPORT_ERROR);
-  sf_report_fact(&report, sf_subject_of(c)->noun, NULL, "%d of %d judged, on %d rank%s", outcome->checked,
-                 outcome->checked + outcome->unchecked, outcome->ranks, outcome->ranks == 1 ? "" : "s");
+  char ranks[32];
+  sf_report_fact(&report, sf_subject_of(c)->noun, NULL, "%d of %d judged%s", outcome->checked, outcome->checked + outcome->unchecked,
+                 ranks_text(ranks, c, outcome));
   sf_text_append(&item->name, "%s", flags->files.items[0]);
   item->seconds = outcome->seconds;
   sf_text_append(&item->text, "%s", text);
@@ -99,8 +107,9 @@ static int report(const struct sf_case *c, const struct sf_outcome *outcome, con
     sf_print_lines(to, text);
   } else {
     sf_print(to, "verdict      %s%s%s\n", sf_verdict_name(outcome->verdict), *outcome->text ? ": " : "", outcome->text);
-    sf_print(to, "judged       %d of %d %s, on %d rank%s\n", outcome->checked, outcome->checked + outcome->unchecked,
-             sf_subject_of(c)->noun, outcome->ranks, outcome->ranks == 1 ? "" : "s");
+    char ranks[32];
+    sf_print(to, "judged       %d of %d %s%s\n", outcome->checked, outcome->checked + outcome->unchecked, sf_subject_of(c)->noun,
+             ranks_text(ranks, c, outcome));
     tell_operation(to, c, outcome);
   }
   if (c->expect.present) {

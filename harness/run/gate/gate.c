@@ -114,7 +114,7 @@ static int is_case_file(const struct dirent *entry) {
 static enum sf_status check_operation(struct sf_case *c, const struct sf_op_target *fuzzed, const char *path, struct sf_error *error) {
   const struct sf_op_target *target = NULL;
   const bool moves = fuzzed && *fuzzed->path && sf_plugin_target_path(c->target);
-  return sf_operation_settle(c, &target, fuzzed, moves ? fuzzed->name : c->target, path, error);
+  return sf_operation_settle(c, &target, moves ? fuzzed->name : c->target, path, error);
 }
 
 static enum sf_status read_corpus_case(struct sf_case *out, const struct sf_pool_options *pool, const char *path, struct sf_error *error) {
@@ -208,6 +208,7 @@ static enum sf_status replay_corpus(struct gate *g) {
   enum sf_status status = read_corpus(g);
   if (status != SF_OK) return status;
   struct sf_pool_options pool_options = g->options->campaign.pool;
+  pool_options.operations = NULL;                         /* it takes no larger cases than it draws */
   for (int32_t i = 0; i < g->result->corpus_count; i++) { /* a case of the corpus may be larger than what is drawn */
     if (sf_case_ranks(&g->cases[i]) > pool_options.launch_ranks) pool_options.launch_ranks = (int32_t)sf_case_ranks(&g->cases[i]);
   }

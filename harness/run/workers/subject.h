@@ -55,9 +55,9 @@ void sf_layers_tell(struct sf_text *out, const struct sf_case *c, const struct s
 void sf_ranks_outcome_of_death(struct sf_worker *worker, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome);
 
 struct sf_op_target;
-/* Lets a case of an operation run on the target of that name, `known` or one that is made and stays until the next call. path: of the
- * case's file, for errors. SF_EINPUT: the target does not take the case; as sf_op_target_make. */
-enum sf_status sf_operation_settle(struct sf_case *c, const struct sf_op_target **target, const struct sf_op_target *known,
-                                   const char *name, const char *path, struct sf_error *error) SF_MUST_USE;
+/* Lets a case of an operation run on the target of that name, which is made and stays until the next call. path: of the case's file, for
+ * errors. SF_EINPUT: the target does not take the case; as sf_op_target_make. */
+enum sf_status sf_operation_settle(struct sf_case *c, const struct sf_op_target **target, const char *name, const char *path,
+                                   struct sf_error *error) SF_MUST_USE;
 
 #endif

@@ -39,11 +39,11 @@ static enum sf_status find_target(const struct sf_op_target **out, const struct 
   return status;
 }
 
-enum sf_status sf_operation_settle(struct sf_case *c, const struct sf_op_target **target, const struct sf_op_target *known,
-                                   const char *name, const char *path, struct sf_error *error) {
+enum sf_status sf_operation_settle(struct sf_case *c, const struct sf_op_target **target, const char *name, const char *path,
+                                   struct sf_error *error) {
   struct sf_op_case row;
   struct sf_error reason = {SF_OK, ""};
-  enum sf_status status = find_target(target, known, name, error);
+  enum sf_status status = find_target(target, NULL, name, error);
   if (status != SF_OK) return status;
   snprintf(c->target, sizeof c->target, "%s", (*target)->name);
   status = sf_op_case_of(&row, c, *target, &reason);

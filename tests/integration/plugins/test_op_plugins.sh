@@ -196,6 +196,7 @@ gate 0 --cases 500 --target "$skipped" --known "$work/all.json"
 gate 0 --cases 500 --target "plugin:$plugins/sound.so" # the library is mended, the case runs on it
 is_json "[(i['name'][-10:], i['state']) for i in j['items']], j['campaign']['cases']" "([('found.json', 'gone')], 500)"
 sed 's/"PASS"/"FINDING", "signature": "tolerance\/add\/out"/' "$work/corpus/device.json" >"$work/corpus/other.json"
+echo '{"schema": 1, "target": "op:add", "operation": "add", "case": {"count": 400000}}' >"$work/corpus/large.json" # larger than what is drawn
 gate 1 --cases 500 --target op:add
 is_json "[(i['state'], i['text']) for i in j['items']], j['corpus_failed']" "([('not as expected', 'expected FINDING tolerance/add/out, saw PASS')], 1)"
 sed 's/"add"/"sub"/' "$work/corpus/device.json" >"$work/corpus/other.json"
