@@ -48,7 +48,7 @@ struct sf_bounds {
   bool may_train_nothing;  /* a case where every parameter is frozen was asked for, field by field */
   struct sf_solver solver; /* of what stands above, once solved */
 };
-/* As wide as the space is: what is set in it, and every value that a file may give elsewhere. */
+/* As wide as the space: the values that are set in it, and elsewhere every value that a file may give. */
 void sf_bounds_init(struct sf_bounds *bounds, const struct sf_space *space);
 /* The same, as wide as the case needs them: its world, and that nothing of it is trained. */
 void sf_bounds_init_around(struct sf_bounds *bounds, const struct sf_space *space, const struct sf_case *c);

@@ -69,18 +69,18 @@ struct sf_campaign_result {
 static inline void sf_campaign_add_waiting(struct sf_campaign_result *result, int64_t index) {
   if (result->waiting++ == 0 || index < result->waiting_first) result->waiting_first = index;
 }
-/* Every case was skipped or inconclusive, or passed without anything in it that could be judged: nothing has been shown, which a script
- * must not take for "nothing found". */
+/* Whether nothing has been shown, which a script must not take for "nothing found": every case was skipped or inconclusive, or passed
+ * without a value that could be judged. */
 static inline bool sf_campaign_judged_nothing(const struct sf_campaign_result *result) {
   const struct sf_store_summary *s = &result->summary;
   if (s->cases == 0 || s->by_verdict[SF_VERDICT_FINDING] > 0) return false;
   return s->by_verdict[SF_VERDICT_PASS] == 0 || (s->checked == 0 && s->unchecked > 0);
 }
-/* Says so in one line: how many and, of the last one, why. */
+/* Says so in one line: how many cases, and why for the last one. */
 void sf_campaign_nothing_text(char *out, size_t size, const struct sf_campaign_result *result);
-/* Returns when the cases or the time are used up and every finding has been dealt with. After `stop` cases that did not end in time have no
- * verdict, nor have findings that are not confirmed and shrunk yet (`waiting`): a resumed campaign ends as one that was never stopped.
- * Files: <out>/<signature>/{case.json,min.json,report.txt}. */
+/* Returns when the cases or the time are used up and every finding has been dealt with. After `stop`, cases that did not end in time have
+ * no verdict, and neither have findings that are not confirmed and shrunk yet (`waiting`), so that a resumed campaign ends like one that
+ * was never stopped. Files: <out>/<signature>/{case.json,min.json,report.txt}. */
 enum sf_status sf_campaign_run(const struct sf_campaign_options *options, struct sf_campaign_result *result,
                                struct sf_error *error) SF_MUST_USE;
 

@@ -7,7 +7,7 @@
 
 #include <limits.h>
 
-/* What a report says beside the finding itself. Zeros, or NULL in the place of all: nothing. */
+/* What a report says besides the finding itself. Zeros, or NULL in place of all: nothing. */
 struct sf_finding_story {
   const char *replay_path;    /* NULL, or the file of the case */
   const char *replay_options; /* as in struct sf_campaign_options; NULL: none */

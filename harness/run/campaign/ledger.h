@@ -39,13 +39,13 @@ struct sf_booking {
   const struct sf_outcome *outcome;
   bool is_further; /* another culprit of the case has, or gets, the verdict row */
 };
-/* As a shrink job left it: what ran to its end and did not fail so again becomes class FLAKY, what could not be run again stays as it was
- * found. */
+/* Books what a shrink job found. A finding that ran to its end and did not fail so again becomes class FLAKY; one that could not be run
+ * again stays as it was found. */
 void sf_ledger_add_shrunk(struct sf_ledger *ledger, const struct sf_booking *booking, const struct sf_job_result *shrunk);
-/* Not shrunk any more: counted under the signature that its key was shrunk to, if the case has that one's axes. */
+/* Books a finding that is not shrunk any more: under the signature that its key was shrunk to, if the case has that signature's axes. */
 void sf_ledger_add_unshrunk(struct sf_ledger *ledger, const struct sf_booking *booking);
-/* Gives the finding that is to be booked so (shrunk: NULL, or as above) a folder that no other campaign has. For each finding of a case
- * before the first of them is booked: it commits the batch, and a case's rows belong into one. */
+/* Gives a finding that will be booked (shrunk: NULL, or as above) a folder that no other campaign has. Call it for each finding of a case
+ * before the first of them is booked: it commits the batch, and all rows of a case belong into one batch. */
 void sf_ledger_claim_folder(struct sf_ledger *ledger, const struct sf_booking *booking, const struct sf_job_result *shrunk);
 /* How often findings of this key were shrunk. */
 int64_t sf_ledger_shrinks(struct sf_ledger *ledger, const char *shrink_key);
@@ -57,7 +57,7 @@ int64_t sf_ledger_shrinks_at_least(const struct sf_booking *booking);
 /* Whether a finding is to be shrunk, once all of its key before it are in the books. */
 bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_booking *booking);
 
-/* Whether this run has found what it was to stop after (options' stop_after). */
+/* Whether this run has found as much as it was to stop after (options' stop_after). */
 bool sf_ledger_has_enough(const struct sf_ledger *ledger);
 
 /* Makes every row added so far durable. */

@@ -1,4 +1,4 @@
-/* What a campaign found, signature by signature, out of its store: for the summary at its end and for --json. */
+/* A campaign's findings by signature, read from its store: for the summary at its end and for --json. */
 #ifndef SF_RUN_SIGNATURES_H
 #define SF_RUN_SIGNATURES_H
 
@@ -23,7 +23,7 @@ struct sf_signatures {
   struct sf_signature *at;
 };
 
-/* Reads the store that the options name. As sf_store_open fails, and SF_ENOMEM; *out is to be destroyed only on success. */
+/* Reads the store that the options name. Fails as sf_store_open, and with SF_ENOMEM; *out is to be destroyed only on success. */
 enum sf_status sf_signatures_read(struct sf_signatures *out, const struct sf_campaign_options *options, struct sf_error *error) SF_MUST_USE;
 void sf_signatures_destroy(struct sf_signatures *signatures); /* takes what is zeroed */
 /* Appends a line for each, and below those with the same diagnosis, which are put together, the diagnosis. */

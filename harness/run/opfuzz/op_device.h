@@ -12,8 +12,8 @@ bool sf_op_device_has(const struct sf_op *op);
 int32_t sf_op_device_count(void); /* operations that the device has */
 /* context: a struct sf_device. */
 int sf_op_device_call(void *context, const struct sf_op_entry *entry, struct sf_op_memory *memory, const struct sf_op_case *c);
-/* SF_EINPUT: another entry of the target takes cases of the same operation that this one takes too, so that a case's file would not say
- * whose it is. */
+/* SF_EINPUT when another entry of the target takes cases of the same operation too: a case's file would not say which of the two it is
+ * for. */
 enum sf_status sf_op_plugin_check_entry(const struct sf_op_target *target, const struct sf_op_entry *entry,
                                         struct sf_error *error) SF_MUST_USE;
 /* context: a struct shardfuzz_plugin. */

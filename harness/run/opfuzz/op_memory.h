@@ -48,14 +48,15 @@ void sf_op_memory_destroy(struct sf_op_memory *memory); /* takes what is zeroed 
 /* Lays out a valid case and fills it. packed: numbers are held in their own formats (plugins), not as floats on their grid (the device). */
 void sf_op_memory_fill(struct sf_op_memory *memory, const struct sf_op_target *target, const struct sf_op_case *c,
                        const struct sf_op_shape *shapes);
-/* Reads outputs into got[run] and puts back what was in their place. Returns the index of an output of which an element was not written
- * (*element: which), -1 if all were. */
+/* Reads outputs into got[run] and restores what was there before the call. Returns the index of an output with an element that was not
+ * written (*element: which one), -1 if all were. */
 int32_t sf_op_memory_collect(struct sf_op_memory *memory, int run, int64_t *element);
-/* After a collect: the operand whose region was changed outside of outputs, -1 if none. *inside: an input's element, not a guard. *offset:
- * elements from its first one. */
+/* After a collect: the operand whose region was changed outside of outputs; -1 if none was. *inside: the change is in an input's element,
+ * not in a guard. *offset: elements from the operand's first one. */
 int32_t sf_op_memory_damage(struct sf_op_memory *memory, bool *inside, int64_t *offset);
-/* Where an address lies, for people: "12 bytes behind output y", "between rows of input x"; no further than its walls. Returns the operand,
- * -1: near none. A shared one is the output where `writes`. May be called by a signal handler. */
+/* Where an address lies, for people: "12 bytes behind output y", "between rows of input x"; no further away than the walls. Returns the
+ * operand, -1 when none is near. Of operands that share memory it names the output if the access `writes`. May be called by a signal
+ * handler. */
 int32_t sf_op_memory_where(char *out, size_t size, const struct sf_op_memory *memory, const char *address, bool writes);
 
 #endif

@@ -5,7 +5,7 @@
 #include "harness/base/bytes.h"
 #include "harness/run/opfuzz/op_target.h"
 
-/* "y[0, 3] is 0.5, want 0.25 +- 1e-08 (..)": what is wrong, in one line; "" of what is no finding. */
+/* "y[0, 3] is 0.5, want 0.25 +- 1e-08 (..)": says in one line what is wrong; "" for an outcome that is not a finding. */
 void sf_op_what(char *out, size_t size, const struct sf_op *op, const struct sf_op_outcome *outcome);
 
 /* Lines of a report. c: a valid case of an operation, as it stands in a file. what: as sf_op_what, or another reason of the verdict; "":

@@ -11,12 +11,13 @@ enum { SF_OP_ELEMENTS = 300000, SF_OP_ELEMENTS_MOST = 1 << 24 };
 /* Whether a target's name is "op:NAME" or a plugin that declares no layers and no model. */
 bool sf_op_target_is_one(const char *name);
 
-/* op:all, an operation's name, or part of one ("softmax" is each of them). A plugin is loaded in a process of its own, which reports what
- * it declares. SF_EUSAGE, SF_EINPUT: there is no such operation; not a plugin for this program. */
+/* Makes the target of a name: op:all, an operation's name, or a part of names ("softmax" stands for each of them), or a plugin, which is
+ * loaded in a process of its own that reports what it declares. SF_EUSAGE, SF_EINPUT: there is no such operation, or the file is not a
+ * plugin for this program. */
 enum sf_status sf_op_target_make(struct sf_op_target *out, const char *name, int64_t max_elements, struct sf_error *error) SF_MUST_USE;
 
-/* All operations with all that a target of this name may take of them, for reading a file's case where its library is not at hand. Nothing
- * runs on it. */
+/* All operations with everything that a target of this name may take of them: for reading a file's case without its library. Nothing runs
+ * on this target. */
 void sf_op_target_reference(struct sf_op_target *out, const char *name, int64_t max_elements);
 
 /* What runs a target's cases in this process. */

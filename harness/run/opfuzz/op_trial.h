@@ -11,8 +11,8 @@ struct sf_op_runner {
   void *context;
 };
 
-/* c: valid for the target, with at most the memory's capacity. measure: also fills outcome->error of what passed, for the operand that is
- * off by most ulps. */
+/* c: valid for the target, and no larger than the memory's capacity. measure: if the case passes, also fills outcome->error for the
+ * operand that is off by most ulps. */
 void sf_op_trial_run(struct sf_op_outcome *outcome, struct sf_op_memory *memory, const struct sf_op_runner *runner,
                      const struct sf_op_target *target, const struct sf_op_case *c, bool measure);
 

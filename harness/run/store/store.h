@@ -99,8 +99,8 @@ struct sf_store_further {
 };
 /* One row for each shrink key of a case; one that is there already stays. */
 enum sf_status sf_store_add_further(struct sf_store *store, const struct sf_store_further *further, struct sf_error *error) SF_MUST_USE;
-/* Writes down in which folder the files of a signature are, for good and also before there is a finding: durable before it returns, and
- * commits the open batch too. */
+/* Notes in which folder the files of a signature are, for good, and also before there is a finding. Durable before it returns; commits the
+ * open batch too. */
 enum sf_status sf_store_set_folder(struct sf_store *store, const char *signature, const char *folder, struct sf_error *error) SF_MUST_USE;
 /* Copies it; "" when it was not set. */
 enum sf_status sf_store_folder(struct sf_store *store, char *out, size_t size, const char *signature, struct sf_error *error) SF_MUST_USE;
@@ -135,7 +135,8 @@ int32_t sf_store_feature_count(const struct sf_store *store);
 const char *sf_store_feature_name(const struct sf_store *store, int32_t bit);
 const char *sf_store_campaign(const struct sf_store *store);
 
-/* Calls visit for each row, until it returns something else than SF_OK, which is then returned. The visitor may not write to the store. */
+/* Calls visit for each row until it returns something other than SF_OK, which is then the result. The visitor may not write to the store.
+ */
 typedef enum sf_status (*sf_store_visit_verdict)(void *context, const struct sf_store_verdict *verdict);
 typedef enum sf_status (*sf_store_visit_finding)(void *context, const struct sf_store_finding *finding);
 /* By ascending index. */

@@ -1,5 +1,5 @@
-/* Where each rank of an MPI job stands, in a file beside the store ("STORE.rank-R") that outlives the job, and the watch that ends the job
- * when a rank dies, hangs, or finds the communication broken: one line on stderr says why, and the page keeps it for --resume. */
+/* Where each rank of an MPI job stands, in a file beside the store ("STORE.rank-R") that outlives the job; and the watch that ends the job
+ * when a rank dies, hangs, or finds the communication broken. One line on stderr says why, and the page keeps it for --resume. */
 #ifndef SF_RUN_RANK_PAGE_H
 #define SF_RUN_RANK_PAGE_H
 
@@ -27,10 +27,10 @@ struct sf_rank_trial {
 };
 
 struct sf_rank_watch;
-/* All ranks of the job call it. Maps this rank's file, made if missing, and those of the others that can be reached; what an earlier job
- * left in them stays until the first _begin. hint: added to the line that says why the job ended; "" = nothing; borrowed. Also installs the
- * handlers of fatal signals and of the deadline, and has this process end with its launcher. Where interrupts are watched, one gives a
- * trial two seconds; what goes on ends the job then, and runs again with --resume. */
+/* All ranks of the job call it. Maps this rank's file, made if missing, and the files of the other ranks that can be reached; their
+ * contents from an earlier job stay until the first _begin. hint: added to the line that says why the job ended; "" = nothing; borrowed.
+ * Also installs the handlers of fatal signals and of the deadline, and has this process end with its launcher. Where interrupts are
+ * watched, an interrupt gives a trial two seconds; a trial that goes on then ends the job, and --resume runs it again. */
 enum sf_status sf_rank_watch_open(struct sf_rank_watch **out, struct sf_mpi *mpi, const char *store_path, const char *hint,
                                   struct sf_error *error) SF_MUST_USE;
 /* For a job without a store: the pages lie in a temporary folder that is gone again on return. */
@@ -39,8 +39,7 @@ enum sf_status sf_rank_watch_open_temporary(struct sf_rank_watch **out, struct s
 enum sf_status sf_rank_watch_begin(struct sf_rank_watch *watch, const struct sf_rank_trial *trial) SF_MUST_USE;
 /* The trial is over: watches no more. */
 void sf_rank_watch_end(struct sf_rank_watch *watch);
-/* True for the rank of the trial that asks first: it may tell how the trial ended. The others come back after a moment, time enough for
- * that. */
+/* True for the rank of the trial that asks first: it may say how the trial ended. The others wait a moment, so that it can. */
 bool sf_rank_watch_may_tell(struct sf_rank_watch *watch);
 /* The trial's communication failed on this rank: keeps the outcome and ends the job, after one rank of the trial has told why. */
 _Noreturn void sf_rank_watch_fail(struct sf_rank_watch *watch, const struct sf_outcome *outcome);

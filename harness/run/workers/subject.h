@@ -45,13 +45,13 @@ static inline const struct sf_subject *sf_subject_of(const struct sf_case *c) {
   return sf_case_is_operation(c) ? &sf_subject_operation : sf_case_is_framework(c) ? &sf_subject_framework : &sf_subject_layers;
 }
 
-/* An outcome without a verdict on the code under test, for want of something of this machine. */
+/* Fills an outcome that is no verdict on the code under test: this machine lacked something. */
 void sf_outcome_of_lack(struct sf_outcome *outcome, const struct sf_case *c);
-/* Tells of the culprit that is looked for: of the one that the case expects when nothing else is said. */
+/* Turns the outcome to the culprit that the job looks for: the one that the case expects if the job names none. */
 void sf_outcome_turn_to_wanted(struct sf_outcome *outcome, const struct sf_job *job);
-/* The lines that tell of a finding in tensors. */
+/* Appends the lines of a report about a finding in tensors. */
 void sf_layers_tell(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome);
-/* As sf_subject's entry, for ranks that left pages. */
+/* outcome_of_death of struct sf_subject, for ranks that left pages. */
 void sf_ranks_outcome_of_death(struct sf_worker *worker, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome);
 
 struct sf_op_target;

@@ -17,8 +17,8 @@ struct sf_world_end {
  * communication; when all are inside (or through) and none goes on for a moment it is a deadlock. Takes up to 0.1 s for that.
  * May be called by a signal handler, and so may sf_world_end_text. */
 void sf_world_end_find(struct sf_world_end *out, const struct sf_worker_page *const *pages, int32_t count, bool hang);
-/* Where the ranks stand: it changes whenever one of them goes on. 0 when one is outside of any communication, or when there is one page
- * alone: then nothing says that they wait for each other. May be called by a signal handler. */
+/* A number for where the ranks stand, which changes whenever one of them goes on. 0 when one is outside of any communication, or when
+ * there is one page alone: then nothing shows that they wait for each other. May be called by a signal handler. */
 uint64_t sf_world_waiting(const struct sf_worker_page *const *pages, int32_t count);
 /* "rank 1 died of signal 11 (Segmentation fault) after 'parallel_mlp.fwd.output'", and what a plugin did then. */
 void sf_world_end_text(char *out, size_t out_size, const struct sf_world_end *end);

@@ -1,5 +1,5 @@
-/* The operands of a case once more, apart from any trial: they are a function of the case alone. For reports and for whoever wants to call
- * a kernel with them elsewhere. */
+/* The operands of a case, made once more apart from any trial (they are a function of the case alone): for reports, and for people who
+ * want to call a kernel with them elsewhere. */
 #ifndef SF_RUN_OP_OPERANDS_H
 #define SF_RUN_OP_OPERANDS_H
 
@@ -17,8 +17,8 @@ struct sf_op_operands {
 enum sf_status sf_op_operands_create(struct sf_op_operands *out, const struct sf_op_target *target, const struct sf_op_case *c) SF_MUST_USE;
 void sf_op_operands_destroy(struct sf_op_operands *values); /* takes what is zeroed */
 
-/* Appends what went into one element of output `operand`: of each input the row or column that it has in common with the element, or all of
- * it; of more than eight numbers those beside the element and the largest. */
+/* Appends the inputs of one element of output `operand`: of each input the row or column that it shares with the element, or all of it; of
+ * more than eight numbers those beside the element and the largest. */
 void sf_op_operands_tell(struct sf_text *out, const struct sf_op_operands *values, int32_t operand, int64_t row, int64_t col);
 
 /* Writes folder/operands.safetensors, and makes the folder: "in.NAME" of what is read, in the format that it is held in (integers as fp64),
