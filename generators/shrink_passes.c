@@ -57,7 +57,7 @@ static void let_second_follow(struct sf_edit *edit, const struct sf_case *c) {
   }
 }
 
-/* Lets whatever a rule binds to an edited field follow it. Axes lead: their passes say which of them change. */
+/* Lets the fields that a rule ties to an edited field follow it. Axes do not follow: their passes say which of them change. */
 static void let_follow(struct sf_edit *edit, const struct sf_case *c) {
   const struct sf_rules *rules = sf_case_rules();
   let_second_follow(edit, c);

@@ -1,7 +1,7 @@
-/* End to end, what stays suspicious is looked at once more, each module by itself on the candidate's own tensors. A module can amplify
- * rounding in a way that none of the perturbed runs happens to show (a norm of a vector that is nearly constant, a softmax between two
- * equal scores). That is what happened if every module makes what it should of what the candidate gave it. A module that is wrong shows
- * there all the more, since its noise is one module's and not the whole model's. */
+/* End to end: looks once more at tensors that stay suspicious, by running each module by itself on the candidate's own tensors. A module
+ * can amplify rounding in a way that none of the perturbed runs happens to show (a norm of a vector that is nearly constant, a softmax
+ * between two equal scores). That is the case if every module, from the inputs that the candidate gave it, makes what it should. A wrong
+ * module stands out even more here, since the noise is that of one module and not of the whole model. */
 #include "oracles/judge/collector.h"
 
 #include <math.h>
