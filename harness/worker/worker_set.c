@@ -150,6 +150,13 @@ static void SF_PRINTF(4, 5)
   snprintf(report->output, sizeof report->output, "%s", set->output);
 }
 
+/* One rank failed, and said why. */
+static void fail_of(struct sf_worker_set *set, struct sf_worker_report *report, enum sf_worker_end end, int32_t rank, const char *what) {
+  const struct sf_worker_report before = *report;
+  fail(set, report, end, "rank %d %s: %.400s", rank, what, before.text);
+  report->said = (int32_t)(strstr(report->text, what) - report->text + (ptrdiff_t)strlen(what)) + 2;
+}
+
 /* --- waiting ---------------------------------------------------------------------------------------------------- */
 
 /* Waits a moment for the ranks, the listening socket and the guard; keeps what is printed. False: the guard says that all has ended. */
@@ -410,11 +417,8 @@ static bool take_line(struct sf_worker_set *set, int32_t r, struct sf_worker_rep
   } else if (ok) {
     rank->state = RANK_DONE;
     if (r == 0) report->value = json_incref((json_t *)(uintptr_t)ok);
-  } else if (json_unpack(answer, "{s:s}", "refused", &text) == 0) {
-    rank->state = RANK_REFUSED;
-    if (!*report->text) snprintf(report->text, sizeof report->text, "%s", text);
-  } else if (json_unpack(answer, "{s:s}", "full", &text) == 0) {
-    rank->state = RANK_FULL;
+  } else if (json_unpack(answer, "{s:s}", "refused", &text) == 0 || json_unpack(answer, "{s:s}", "full", &text) == 0) {
+    rank->state = json_object_get(answer, "refused") ? RANK_REFUSED : RANK_FULL;
     if (!*report->text) snprintf(report->text, sizeof report->text, "%s", text);
   } else if (json_unpack(answer, "{s:s}", "error", &text) == 0) {
     rank->state = RANK_FAILED;
@@ -429,15 +433,13 @@ static bool take_line(struct sf_worker_set *set, int32_t r, struct sf_worker_rep
 /* Connections have closed. When the launcher ends all ranks because of one, several may be found at once. */
 static void fail_gone(struct sf_worker_set *set, struct sf_worker_report *report) {
   int32_t gone = 0, failed = -1;
-  char text[sizeof report->text];
-  snprintf(text, sizeof text, "%s", report->text);
   for (int32_t i = 0; i < set->options.ranks; i++) gone += (set->fds[i].revents & POLLHUP) != 0;
   const int32_t rank = report->rank;
   if (gone > 1) report->rank = -1;
   if (count_state(set, RANK_FAILED, &failed)) {
     report->rank = failed;
     drain_last_words(set); /* those of a rank that died: the one that failed may only have seen its end */
-    fail(set, report, SF_WORKER_ONE_SIDED, "rank %d failed and the set ended: %.400s", failed, text);
+    fail_of(set, report, SF_WORKER_ONE_SIDED, failed, "failed and the set ended");
   } else if (gone > 1) {
     fail(set, report, SF_WORKER_DIED, "%d ranks died at once", gone);
   } else {
@@ -471,11 +473,11 @@ static void conclude(struct sf_worker_set *set, struct sf_worker_report *report)
   if (failed == ranks) {
     fail(set, report, SF_WORKER_RAISED, "%s", text);
   } else if (failed) {
-    fail(set, report, SF_WORKER_ONE_SIDED, "rank %d failed while others went on: %.400s", report->rank, text);
+    fail_of(set, report, SF_WORKER_ONE_SIDED, report->rank, "failed while others went on");
   } else if (count_state(set, RANK_REFUSED, NULL) == ranks) {
     fail(set, report, SF_WORKER_REFUSED, "%s", text);
   } else if (count_state(set, RANK_REFUSED, &report->rank)) {
-    fail(set, report, SF_WORKER_GARBLED, "rank %d refused what others ran: %.400s", report->rank, text);
+    fail_of(set, report, SF_WORKER_GARBLED, report->rank, "refused what others ran");
   } else if (count_state(set, RANK_FULL, &report->rank)) {
     fail(set, report, SF_WORKER_FULL, "%s", text);
   } else {
@@ -515,19 +517,18 @@ static bool check_clock(struct sf_worker_set *set, struct sf_worker_report *repo
   const int32_t broken = broken_off(set);
   int32_t waited = -1;
   const int32_t waiting = count_state(set, RANK_WAITED_FOR, &waited);
-  char text[sizeof report->text];
-  snprintf(text, sizeof text, "%s", report->text);
+  char what[64];
   if (broken >= 0 && *broken_since < 0) *broken_since = t;
   const bool silent = is_silent(set, t), late = t - began > LIMIT_FACTOR * silent_seconds;
+  if (silent || late) report->rank = waiting == 1 ? waited : -1;
   if (broken >= 0 && (silent || late || t - *broken_since > GRACE_SECONDS)) {
     report->rank = broken;
-    fail(set, report, SF_WORKER_ONE_SIDED, "rank %d failed and %d others did not answer: %.400s", broken, waiting, text);
+    snprintf(what, sizeof what, "failed and %d others did not answer", waiting);
+    fail_of(set, report, SF_WORKER_ONE_SIDED, broken, what);
   } else if (silent) {
-    report->rank = waiting == 1 ? waited : -1;
     fail(set, report, SF_WORKER_SILENT, "%d of %d ranks did not answer and one of them said nothing for %g s", waiting, set->options.ranks,
          silent_seconds);
   } else if (late) {
-    report->rank = waiting == 1 ? waited : -1;
     fail(set, report, SF_WORKER_SILENT, "%d of %d ranks did not answer within %g s, though they gave signs of life or had no processor",
          waiting, set->options.ranks, LIMIT_FACTOR * silent_seconds);
   } else {

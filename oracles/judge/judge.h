@@ -25,6 +25,7 @@
   X(DEADLOCK, "deadlock", "ranks wait for each other for ever")                                                                            \
   X(MISMATCH, "mismatch", "ranks called different collectives, or one with different arguments")                                           \
   X(CRASH, "crash", "a program died, failed, or touched memory that it must not")                                                          \
+  X(PROTOCOL, "protocol", "a worker's answer or trace is not what the protocol says")                                                      \
   X(HANG, "hang", "no end within the deadline")                                                                                            \
   X(FLAKY, "flaky", "a finding that did not show again in the same way; kept and counted, but not shrunk")
 enum sf_finding_class {

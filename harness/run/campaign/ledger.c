@@ -333,7 +333,7 @@ void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *re
     snprintf(result->not_covered, sizeof result->not_covered, "%s", missing.data ? missing.data : "");
     sf_text_destroy(&missing);
   }
-  result->crashed = result->summary.by_class[SF_CLASS_CRASH];
+  result->crashed = result->summary.by_class[SF_CLASS_CRASH] + result->summary.by_class[SF_CLASS_PROTOCOL];
   result->hung = result->summary.by_class[SF_CLASS_HANG];
   result->new_signatures = result->summary.signatures - result->summary.signatures_known;
   result->cases_run = ledger->cases;

@@ -64,12 +64,14 @@ struct session {
 
 /* --- reports ---------------------------------------------------------------------------------------------------- */
 
+static bool has_class(const struct sf_framework_outcome *outcome) { return outcome->verdict == SF_VERDICT_FINDING || *outcome->lack; }
+
 static void json_of_outcome(struct sf_json_out *json, const struct sf_framework_outcome *outcome) {
   sf_json_out_text(json, "verdict", sf_verdict_name(outcome->verdict));
-  sf_json_out_text(json, "class", outcome->what.cls);
+  sf_json_out_text(json, "class", has_class(outcome) ? sf_framework_word(outcome) : "");
   sf_json_out_text(json, "run", outcome->run);
   sf_json_out_int(json, "rank", outcome->what.rank);
-  sf_json_out_text(json, "first", outcome->what.first);
+  sf_json_out_text(json, "first", outcome->what.first_id);
   sf_json_out_text(json, "reason", outcome->what.text);
   sf_json_diagnosis(json, "diagnosis", &outcome->what.diagnosis);
   sf_json_out_text(json, "output", outcome->output);
@@ -110,9 +112,9 @@ static void print_outcome(const struct session *s, const struct sf_framework_out
   char diagnosis[SF_DIAGNOSIS_LINE_TEXT];
   struct sf_text line = {0};
   sf_line_append(&line, "case %" PRId64 "  %s", s->cases, sf_verdict_name(outcome->verdict));
-  if (*outcome->what.cls) sf_line_append(&line, "  %s", outcome->what.cls);
+  if (has_class(outcome)) sf_line_append(&line, "  %s", sf_framework_word(outcome));
   if (*outcome->run) sf_line_append(&line, "  in the %s", outcome->run);
-  if (*outcome->what.first) sf_line_append(&line, "  %s", outcome->what.first);
+  if (*outcome->what.first_id) sf_line_append(&line, "  %s", outcome->what.first_id);
   if (*outcome->what.text) sf_line_append(&line, "  %s", outcome->what.text);
   sf_diagnosis_line(diagnosis, &outcome->what.diagnosis);
   if (*diagnosis) sf_line_append(&line, "; %s", diagnosis);

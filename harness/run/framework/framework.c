@@ -119,24 +119,27 @@ static bool is_folder(const char *path) {
 /* What the end of a request says of the case. */
 static const struct {
   enum sf_verdict verdict;
-  const char *cls, *before;
+  enum sf_finding_class cls; /* of a finding */
+  const char *lack, *before;
 } meanings[] = {
-    [SF_WORKER_REFUSED] = {SF_VERDICT_SKIP, "", ""},
-    [SF_WORKER_FULL] = {SF_VERDICT_INCONCLUSIVE, "space", "no room for the trace: "},
-    [SF_WORKER_RAISED] = {SF_VERDICT_FINDING, "crash", ""},
-    [SF_WORKER_ONE_SIDED] = {SF_VERDICT_FINDING, "crash", ""},
-    [SF_WORKER_DIED] = {SF_VERDICT_FINDING, "crash", ""},
-    [SF_WORKER_SILENT] = {SF_VERDICT_FINDING, "hang", ""},
-    [SF_WORKER_GARBLED] = {SF_VERDICT_FINDING, "protocol", ""},
-    [SF_WORKER_UNSTARTED] = {SF_VERDICT_FINDING, "crash", ""},
-    [SF_WORKER_UNABLE] = {SF_VERDICT_INCONCLUSIVE, "", "the ranks could not be started: "},
+    [SF_WORKER_REFUSED] = {SF_VERDICT_SKIP, 0, "", ""},
+    [SF_WORKER_FULL] = {SF_VERDICT_INCONCLUSIVE, 0, "space", "no room for the trace: "},
+    [SF_WORKER_RAISED] = {SF_VERDICT_FINDING, SF_CLASS_CRASH, "", ""},
+    [SF_WORKER_ONE_SIDED] = {SF_VERDICT_FINDING, SF_CLASS_CRASH, "", ""},
+    [SF_WORKER_DIED] = {SF_VERDICT_FINDING, SF_CLASS_CRASH, "", ""},
+    [SF_WORKER_SILENT] = {SF_VERDICT_FINDING, SF_CLASS_HANG, "", ""},
+    [SF_WORKER_GARBLED] = {SF_VERDICT_FINDING, SF_CLASS_PROTOCOL, "", ""},
+    [SF_WORKER_UNSTARTED] = {SF_VERDICT_FINDING, SF_CLASS_CRASH, "", ""},
+    [SF_WORKER_UNABLE] = {SF_VERDICT_INCONCLUSIVE, 0, "", "the ranks could not be started: "},
 };
 
 static void outcome_of_report(struct sf_framework_outcome *out, const struct sf_worker_report *report, const char *run) {
   const enum sf_worker_end end = report->end;
   SF_ASSERT_LE((size_t)end + 1, sizeof meanings / sizeof meanings[0]);
   out->verdict = meanings[end].verdict;
-  snprintf(out->what.cls, sizeof out->what.cls, "%s", meanings[end].cls);
+  out->what.cls = meanings[end].cls;
+  out->lack = meanings[end].lack;
+  out->said = report->said;
   snprintf(out->run, sizeof out->run, "%s", run);
   snprintf(out->what.text, sizeof out->what.text, "%s%s%s", meanings[end].before, report->text, *report->text ? "" : sf_worker_end_name(end));
   if (!sf_worker_goes_on(end) || end == SF_WORKER_RAISED) memcpy(out->output, report->output, sizeof out->output);
@@ -147,7 +150,7 @@ static void outcome_of_report(struct sf_framework_outcome *out, const struct sf_
 static void excuse_memory(struct sf_framework_outcome *out, const struct sf_worker_report *report, double kills) {
   if ((report->end != SF_WORKER_DIED && report->end != SF_WORKER_ONE_SIDED) || !(sf_memory_kills() > kills)) return;
   out->verdict = SF_VERDICT_INCONCLUSIVE;
-  snprintf(out->what.cls, sizeof out->what.cls, "memory");
+  out->lack = "memory";
   snprintf(out->what.text, sizeof out->what.text, "out of memory: the system ended a process: %s", report->text);
 }
 
@@ -155,7 +158,7 @@ static void excuse_memory(struct sf_framework_outcome *out, const struct sf_work
 static void excuse_time(struct sf_framework_outcome *out, const struct sf_worker_report *report) {
   if (!report->may_be_spent) return;
   out->verdict = SF_VERDICT_INCONCLUSIVE;
-  snprintf(out->what.cls, sizeof out->what.cls, "time");
+  out->lack = "time";
   snprintf(out->what.text, sizeof out->what.text, "the ranks used up their processor time (ulimit -t): raise the limit: %s", report->text);
 }
 
@@ -179,9 +182,9 @@ static bool has_room_for(int32_t processes) {
  */
 static void excuse_processes(struct sf_framework_outcome *out, const struct sf_worker_report *report, int32_t ranks) {
   static const int32_t PER_RANK = 8, OF_LAUNCHER = 16;
-  if (out->verdict != SF_VERDICT_FINDING || strcmp(out->what.cls, "crash") != 0 || has_room_for(PER_RANK * ranks + OF_LAUNCHER)) return;
+  if (out->verdict != SF_VERDICT_FINDING || out->what.cls != SF_CLASS_CRASH || has_room_for(PER_RANK * ranks + OF_LAUNCHER)) return;
   out->verdict = SF_VERDICT_INCONCLUSIVE;
-  snprintf(out->what.cls, sizeof out->what.cls, "processes");
+  out->lack = "processes";
   snprintf(out->what.text, sizeof out->what.text, "no more processes can be started: %s: %s", sf_errno_text(EAGAIN).text, report->text);
 }
 
@@ -354,14 +357,27 @@ static enum sf_status run_case(struct sf_framework *f, struct sf_framework_outco
   return status;
 }
 
+static struct sf_framework_outcome nothing_yet(void) {
+  return (struct sf_framework_outcome){.lack = "", .what = {.kind = -1, .module_class = -1, .rank = -1, .row = -1}};
+}
+
+static bool hung(const struct sf_framework_outcome *outcome) {
+  return outcome->verdict == SF_VERDICT_FINDING && outcome->what.cls == SF_CLASS_HANG;
+}
+
+const char *sf_framework_word(const struct sf_framework_outcome *outcome) {
+  return outcome->verdict == SF_VERDICT_FINDING ? sf_finding_class_name(outcome->what.cls)
+         : *outcome->lack                       ? outcome->lack
+                                                : sf_verdict_name(outcome->verdict);
+}
+
 /* Time is the one thing that a busy machine changes: a hang that does not come again on a fresh set is flaky. */
 static enum sf_status confirm_hang(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *c, struct sf_error *error) {
-  struct sf_framework_outcome again = {.what.rank = -1};
+  struct sf_framework_outcome again = nothing_yet();
   const enum sf_status status = run_case(f, &again, c, error);
-  if (status != SF_OK || strcmp(again.what.cls, "hang") == 0) return status;
-  snprintf(outcome->what.cls, sizeof outcome->what.cls, "%s", sf_finding_class_name(SF_CLASS_FLAKY));
-  snprintf(again.what.text, sizeof again.what.text, "hung once (%.300s), then: %s", outcome->what.text,
-           *again.what.cls ? again.what.cls : sf_verdict_name(again.verdict));
+  if (status != SF_OK || hung(&again)) return status;
+  outcome->what.cls = SF_CLASS_FLAKY;
+  snprintf(again.what.text, sizeof again.what.text, "hung once (%.300s), then: %s", outcome->what.text, sf_framework_word(&again));
   memcpy(outcome->what.text, again.what.text, sizeof outcome->what.text);
   return SF_OK;
 }
@@ -379,15 +395,14 @@ enum sf_status sf_framework_run(struct sf_framework *f, struct sf_framework_outc
                                 struct sf_error *error) {
   const double began = sf_clock_seconds();
   const char *refusal = sf_description_refusal(f->description, complete);
-  memset(outcome, 0, sizeof *outcome);
-  outcome->what.rank = -1;
+  *outcome = nothing_yet();
   enum sf_status status = SF_OK;
   if (refusal) {
     outcome->verdict = SF_VERDICT_SKIP;
     snprintf(outcome->what.text, sizeof outcome->what.text, "%s", refusal);
   } else {
     status = run_case(f, outcome, complete, error);
-    if (status == SF_OK && strcmp(outcome->what.cls, "hang") == 0) status = confirm_hang(f, outcome, complete, error);
+    if (status == SF_OK && hung(outcome)) status = confirm_hang(f, outcome, complete, error);
   }
   shorten_paths(outcome->what.text, f->folder.path);
   f->cases++;

@@ -20,31 +20,24 @@ struct sf_framework_options {
   volatile sig_atomic_t *stop;
 };
 
-/* A wrong tensor, or a run that failed. */
-struct sf_framework_culprit {
-  char cls[24]; /* of a finding: tolerance, conflict, .. as check has it; crash, hang, flaky (hung once, not again), protocol. Of an
-                   inconclusive case: space, memory, or empty */
-  char first[SF_FRAMEWORK_TEXT]; /* name of the tensor; empty: none */
-  char kind[24],
-      module[SF_MODULE_TEXT]; /* of that tensor: "act_grad", and what its name has that is the same in all layers, "mlp.experts.weight" */
-  char text[SF_FRAMEWORK_TEXT]; /* one line: why */
-  struct sf_diagnosis diagnosis;
-  int32_t rank; /* -1: none alone */
-  int64_t row;  /* as struct sf_check_result has it */
-  double error, noise, ratio;
-};
-
 /* What a case showed. */
 struct sf_framework_outcome {
   enum sf_verdict verdict;
   char run[24]; /* "reference", "draw 3", "candidate": what it happened in; empty for a verdict of the judgement */
-  struct sf_framework_culprit what;     /* the first one; of a case that is skipped its text says why */
+  const char *lack; /* of an inconclusive case: what this machine lacks, "space", "memory", "time", "processes"; else "" */
+  /* The first wrong tensor, or the run that failed; of a case without a finding its text says why. Without key and signature; module: what
+   * the tensor's name has that is the same in all layers, "mlp.experts.weight". */
+  struct sf_culprit what;
+  int32_t said;                         /* where in what.text begins what a rank said, and not what the others did meanwhile */
   char output[SF_WORKER_OUTPUT_TEXT];   /* what the ranks printed last, if they failed */
   int64_t judged, not_judged, findings; /* tensors */
   int32_t further_count;                /* of an isolated case: wrong tensors beside the first one */
-  struct sf_framework_culprit further[SF_CHECK_CULPRITS_MAX - 1];
+  struct sf_culprit further[SF_CHECK_CULPRITS_MAX - 1];
   double seconds;
 };
+
+/* The class of a finding, or what the machine lacks, or the verdict: "tolerance", "space", "PASS". */
+const char *sf_framework_word(const struct sf_framework_outcome *outcome);
 
 struct sf_framework;
 /* Starts a set of one rank and asks it to describe itself. SF_EUSAGE: no folder for traces; SF_EIO with the set's reason and what it

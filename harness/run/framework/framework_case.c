@@ -56,12 +56,6 @@ static enum sf_status complete_case(json_t **out, const struct sf_description *d
   return status;
 }
 
-static enum sf_finding_class class_of(const char *name) {
-  for (int cls = 0; cls < SF_CLASS_COUNT; cls++)
-    if (strcmp(name, sf_finding_class_name((enum sf_finding_class)cls)) == 0) return (enum sf_finding_class)cls;
-  return SF_CLASS_CRASH; /* protocol: the worker is not what it should be */
-}
-
 /* A loud failure's key: the beginning of what it said, without what changes from case to case: numbers, paths. */
 static void key_of_text(char *out, size_t size, const char *text) {
   size_t at = 0;
@@ -77,18 +71,17 @@ static void key_of_text(char *out, size_t size, const char *text) {
   out[at] = '\0';
 }
 
-/* The key of a wrong tensor, or of a run that failed (kind ""); module: what it blames. */
-static void key_of(char key[SF_SHRINK_KEY_TEXT], char module[SF_MODULE_TEXT], const struct sf_framework_outcome *seen, const char *cls,
-                   const char *kind) {
-  if (*kind) {
-    snprintf(key, SF_SHRINK_KEY_TEXT, "%s/%s/%s", cls, kind, module);
-  } else if (class_of(cls) == SF_CLASS_HANG) {
+/* Of a wrong tensor, or of a run that failed, which has no kind; module: what it blames. */
+static void key_of(struct sf_culprit *culprit, const struct sf_framework_outcome *seen) {
+  const char *cls = sf_finding_class_name(culprit->cls);
+  char *key = culprit->shrink_key;
+  if (culprit->kind >= 0) {
+    snprintf(key, SF_SHRINK_KEY_TEXT, "%s/%s/%s", cls, sf_kind_name((enum sf_kind)culprit->kind), culprit->module);
+  } else if (culprit->cls == SF_CLASS_HANG) {
     snprintf(key, SF_SHRINK_KEY_TEXT, "hang/%s", seen->run);
   } else {
-    /* What a rank said, not what the others did meanwhile. */
-    const char *said = strncmp(seen->what.text, "rank ", 5) == 0 ? strstr(seen->what.text, ": ") : NULL;
-    key_of_text(module, 48, said ? said : seen->what.text);
-    snprintf(key, SF_SHRINK_KEY_TEXT, "%s/%.9s/%s", cls, seen->run, module);
+    key_of_text(culprit->module, 48, seen->what.text + seen->said);
+    snprintf(key, SF_SHRINK_KEY_TEXT, "%s/%.9s/%s", cls, seen->run, culprit->module);
   }
 }
 
@@ -99,22 +92,10 @@ static void sign(char signature[SF_SIGNATURE_TEXT], char key[SF_SHRINK_KEY_TEXT]
   if (c->mode == SF_MODE_ISOLATED) snprintf(key + length, SF_SHRINK_KEY_TEXT - length, "%s", SF_KEY_ISOLATED);
 }
 
-static struct sf_culprit culprit_of(const struct sf_case *c, const struct sf_framework_outcome *seen,
-                                    const struct sf_framework_culprit *culprit) {
-  struct sf_culprit out = {.cls = class_of(culprit->cls),
-                           .kind = -1,
-                           .module_class = -1,
-                           .rank = culprit->rank,
-                           .row = culprit->row,
-                           .error = culprit->error,
-                           .noise = culprit->noise,
-                           .ratio = culprit->ratio,
-                           .diagnosis = culprit->diagnosis};
-  memcpy(out.module, culprit->module, sizeof out.module);
-  key_of(out.shrink_key, out.module, seen, culprit->cls, culprit->kind);
+static struct sf_culprit culprit_of(const struct sf_case *c, const struct sf_framework_outcome *seen, const struct sf_culprit *culprit) {
+  struct sf_culprit out = *culprit;
+  key_of(&out, seen);
   sign(out.signature, out.shrink_key, c);
-  snprintf(out.first_id, sizeof out.first_id, "%s", culprit->first);
-  snprintf(out.text, sizeof out.text, "%s", culprit->text);
   return out;
 }
 

@@ -13,10 +13,10 @@ enum sf_status sf_framework_blame(struct sf_framework_outcome *outcome, const ch
   static const struct {
     enum sf_status status;
     enum sf_verdict verdict;
-    const char *cls, *before;
+    const char *lack, *before;
   } meanings[] = {
-      {SF_EINPUT, SF_VERDICT_FINDING, "protocol", ""},
-      {SF_ENOTFOUND, SF_VERDICT_FINDING, "protocol", ""},
+      {SF_EINPUT, SF_VERDICT_FINDING, "", ""},
+      {SF_ENOTFOUND, SF_VERDICT_FINDING, "", ""},
       {SF_ENOSPC, SF_VERDICT_INCONCLUSIVE, "space", "no room to judge the case: "},
       {SF_ENOMEM, SF_VERDICT_INCONCLUSIVE, "memory", "no memory to judge the case: "},
       {SF_EIO, SF_VERDICT_INCONCLUSIVE, "", "this machine could not read or write a trace: "},
@@ -24,7 +24,8 @@ enum sf_status sf_framework_blame(struct sf_framework_outcome *outcome, const ch
   for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++) {
     if (meanings[i].status != status) continue;
     outcome->verdict = meanings[i].verdict;
-    snprintf(outcome->what.cls, sizeof outcome->what.cls, "%s", meanings[i].cls);
+    outcome->lack = meanings[i].lack;
+    outcome->what.cls = SF_CLASS_PROTOCOL;
     snprintf(outcome->run, sizeof outcome->run, "%s", run);
     snprintf(outcome->what.text, sizeof outcome->what.text, "%s%s", meanings[i].before,
              error && *error->text ? error->text : sf_status_text(status));
@@ -73,17 +74,18 @@ static enum sf_status module_of(char *out, size_t size, const struct sf_trace_na
   return status;
 }
 
-static enum sf_status culprit_of(struct sf_framework_culprit *out, const struct sf_check_report *report, int32_t which) {
+static enum sf_status culprit_of(struct sf_culprit *out, const struct sf_check_report *report, int32_t which) {
   const struct sf_check_result *result = &report->results[report->culprits[which].result];
-  *out = (struct sf_framework_culprit){.diagnosis = report->culprits[which].diagnosis,
-                                       .rank = result->rank,
-                                       .row = result->row,
-                                       .error = result->error,
-                                       .noise = result->noise,
-                                       .ratio = result->ratio};
-  snprintf(out->cls, sizeof out->cls, "%s", sf_finding_class_name(result->cls));
-  sf_name_fit(out->first, sizeof out->first, result->tensor->text, strlen(result->tensor->text));
-  snprintf(out->kind, sizeof out->kind, "%s", sf_kind_name(result->tensor->name.kind));
+  *out = (struct sf_culprit){.cls = result->cls,
+                             .kind = result->tensor->name.kind,
+                             .module_class = -1,
+                             .rank = result->rank,
+                             .row = result->row,
+                             .error = result->error,
+                             .noise = result->noise,
+                             .ratio = result->ratio,
+                             .diagnosis = report->culprits[which].diagnosis};
+  sf_name_fit(out->first_id, sizeof out->first_id, result->tensor->text, strlen(result->tensor->text));
   snprintf(out->text, sizeof out->text, "%s", result->text);
   return module_of(out->module, sizeof out->module, &result->tensor->name);
 }

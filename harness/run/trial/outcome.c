@@ -155,7 +155,7 @@ bool sf_outcome_breaks_ranks(const struct sf_outcome *outcome) {
 bool sf_outcome_ran_to_its_end(const struct sf_outcome *outcome) {
   if (outcome->status != SF_OK) return false;
   return outcome->verdict == SF_VERDICT_PASS ||
-         (outcome->verdict == SF_VERDICT_FINDING && outcome->cls != SF_CLASS_CRASH && outcome->cls != SF_CLASS_HANG);
+         (outcome->verdict == SF_VERDICT_FINDING && !sf_class_cuts_off(outcome->cls) && outcome->cls != SF_CLASS_HANG);
 }
 
 void sf_outcome_excuse_memory(struct sf_outcome *outcome) {

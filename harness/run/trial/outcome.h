@@ -79,6 +79,8 @@ void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, en
 /* Whether MPI ranks that saw this cannot go on: the communication under test failed on them, or they themselves did. A case that every
  * rank refuses alike (SF_EINPUT) does not break them. */
 bool sf_outcome_breaks_ranks(const struct sf_outcome *outcome);
+/* Whether a failure of this class cut the run off: a program died, or a worker said what it must not. */
+static inline bool sf_class_cuts_off(enum sf_finding_class cls) { return cls == SF_CLASS_CRASH || cls == SF_CLASS_PROTOCOL; }
 /* Whether the run came to its end: it passed, or failed in a way that the process lived to tell. A crash, a hang, lack of memory, and a
  * case that was not run or could not be judged do not say whether another failure repeats. */
 bool sf_outcome_ran_to_its_end(const struct sf_outcome *outcome);

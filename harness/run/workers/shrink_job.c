@@ -40,10 +40,10 @@ static bool same_failure(const struct sf_outcome *outcome, const char *shrink_ke
 static bool still_fails(void *ctx, const struct sf_case *c) {
   struct shrink_loop *loop = ctx;
   struct sf_outcome outcome;
-  const bool ends_processes = loop->last.cls == SF_CLASS_CRASH;
+  const bool ends_processes = sf_class_cuts_off(loop->last.cls);
   for (int attempt = 0; attempt < CANDIDATE_ATTEMPTS; attempt++) {
     if (!run_case(loop->pool, c, loop->job->shrink_key, loop->deadline, NULL, &outcome)) return false;
-    if (ends_processes || outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING || outcome.cls != SF_CLASS_CRASH) break;
+    if (ends_processes || outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING || !sf_class_cuts_off(outcome.cls)) break;
   }
   if (!same_failure(&outcome, loop->job->shrink_key)) return false;
   loop->last = outcome;
@@ -85,7 +85,7 @@ static void name_culprit(struct shrink_loop *loop, struct sf_job *job, struct sf
  * to look at, and another run of them starts a set and may wait for its deadline. */
 static void diagnose(struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_job_result *result) {
   struct sf_outcome outcome;
-  if (result->min_outcome.cls == SF_CLASS_HANG || result->min_outcome.cls == SF_CLASS_CRASH) return;
+  if (result->min_outcome.cls == SF_CLASS_HANG || sf_class_cuts_off(result->min_outcome.cls)) return;
   if (options->launcher && sf_outcome_breaks_ranks(&result->min_outcome)) return;
   if (!run_case(loop->pool, &result->min, loop->job->shrink_key, loop->deadline, result->script, &outcome) ||
       !same_failure(&outcome, loop->job->shrink_key))
