@@ -411,7 +411,8 @@ const struct sf_plant sf_plants[] = {
      .minimal = {4, 2, "layout.pp=2 layout.dp=2"}, .triggers = shared_2x2},
     {PLANT(REDUCE_BEFORE_WGRAD), .what = "A bucket's reduction starts before its last weight gradient is written.",
      .source = "Megatron-LM 3548385ac3 (#3693)", .kinds = KIND(MAIN_GRAD), .modules = ANY_MODULE,
-     .diagnosis = "unsynchronised missing_reduction", .minimal = {2, 1, "layout.overlap=true"}, .triggers = overlapped},
+     /* stale: of a rank's only microbatch nothing is written yet, and the sum is zero */
+     .diagnosis = "unsynchronised missing_reduction stale", .minimal = {2, 1, "layout.overlap=true"}, .triggers = overlapped},
     {PLANT(P2P_FREE_BEFORE_SENT), .what = "A stage's output buffer is overwritten after its send is posted and before it is complete.",
      .source = "Megatron-LM 260cba7133 (#4047)", .kinds = KIND(ACT), .modules = MODULE(MLP_BDA), .diagnosis = "stale",
      .minimal = {2, 2, "layout.pp=2"}, .triggers = with_pp},
