@@ -95,6 +95,8 @@ static enum sf_status read_field(struct field *out, const char *path, const json
   if (choices ? !json_is_array(choices) || json_array_size(choices) == 0 : !whole) {
     return sf_error_set(error, SF_EINPUT, "describe: fields.%s: nothing to choose from", path);
   }
+  if (whole && ((uint64_t)max - (uint64_t)min) / (uint64_t)step > INT32_MAX)
+    return sf_error_set(error, SF_EINPUT, "describe: fields.%s: more than 2^31 numbers to choose from", path);
   for (size_t i = 0; i < json_array_size(choices); i++) {
     if (json_is_object(json_array_get(choices, i)))
       return sf_error_set(error, SF_EINPUT, "describe: fields.%s: a choice is an object", path);
