@@ -1,6 +1,6 @@
 #include "harness/check/noise.h"
 
-#include "harness/check/alike.h"
+#include "harness/base/hash.h"
 #include "harness/check/blocks.h"
 #include "harness/check/kernel.h"
 #include "oracles/judge/judge.h"
@@ -85,8 +85,7 @@ enum sf_status sf_reference_check(const struct sf_trace_set *reference, struct s
 struct making {
   const struct sf_trace_set *reference, *draws;
   int32_t draw_count;
-  struct sf_alike alike;              /* run 0 is the reference, run 1 + i draw i */
-  struct sf_alike_block *same_blocks; /* the block at hand, by run */
+  uint64_t *seen; /* hash of each run's values, until all differ; run 0 is the reference, run 1 + i draw i */
   struct sf_new_file file;
   struct sf_st_open layout; /* of the file: where each vector goes */
   struct sf_merger *of_reference, *of_rolled, **of_draws;
@@ -146,6 +145,30 @@ static enum sf_status check_merged(struct making *m, const struct sf_trace_set *
                       report.conflict_holder, report.conflict_rank, report.conflict_first);
 }
 
+/* The lowest run whose values so far are those of the run. */
+static int32_t first_like(const struct making *m, int32_t run) {
+  int32_t first = 0;
+  while (m->seen[first] != m->seen[run]) first++;
+  return first;
+}
+
+/* Draws that tell something: all but those that are another run again. */
+static int32_t distinct_draws(const struct making *m) {
+  int32_t distinct = 0;
+  for (int32_t run = 1; run <= m->draw_count; run++) distinct += first_like(m, run) == run;
+  return distinct;
+}
+
+/* Takes a run's block into account, by value: types may differ. */
+static void see_block(struct making *m, int32_t run, const void *data, enum sf_dtype dtype, int64_t count) {
+  sf_widen(m->wide[0], data, count, dtype);
+  for (int64_t i = 0; i < count; i++) {
+    uint64_t bits;
+    memcpy(&bits, &m->wide[0][i], sizeof bits);
+    m->seen[run] = sf_hash_u64(m->seen[run], bits);
+  }
+}
+
 /* One block: every row's w_r goes to its place in the file. */
 static enum sf_status add_block(struct making *m, const struct sf_block *block) {
   const void *x, *d;
@@ -155,7 +178,8 @@ static enum sf_status add_block(struct making *m, const struct sf_block *block) 
   if (status == SF_OK) status = add_rolled(m, x, block);
   if (status != SF_OK) return status;
   const int64_t rows = sf_block_rows(block);
-  m->same_blocks[0] = (struct sf_alike_block){x, type};
+  const bool all_differ = distinct_draws(m) == m->draw_count;
+  if (!all_differ) see_block(m, 0, x, type, block->end - block->begin);
   if (block->first_part) m->row_squares = 0;
   for (int64_t r = 0; r < rows; r++) {
     const double squares = sf_squares((const unsigned char *)x + (size_t)(r * block->row_length) * width, block->row_length, type);
@@ -168,7 +192,7 @@ static enum sf_status add_block(struct making *m, const struct sf_block *block) 
     const size_t draw_width = sf_dtype_wire_bytes(draw_type);
     status = sf_merger_block(m->of_draws[i], &d, block->begin, block->end, m->error);
     if (status != SF_OK) return status;
-    m->same_blocks[1 + i] = (struct sf_alike_block){d, draw_type};
+    if (!all_differ) see_block(m, 1 + i, d, draw_type, block->end - block->begin);
     if (block->first_part) m->row_apart[i] = 0;
     for (int64_t r = 0; r < rows; r++) {
       const int64_t at = r * block->row_length;
@@ -179,7 +203,6 @@ static enum sf_status add_block(struct making *m, const struct sf_block *block) 
       m->rows[r] = sf_larger(m->rows[r], m->widening * sqrt(m->row_apart[i]));
     }
   }
-  sf_alike_compare(&m->alike, m->same_blocks, block->end - block->begin, m->wide);
   return block->last_part ? put(m, SF_NOISE_ROWS + block->row, m->rows, rows) : SF_OK;
 }
 
@@ -245,18 +268,11 @@ static enum sf_status make_tensor(struct making *m, const struct sf_trace_tensor
   return status == SF_OK ? put(m, 0, head, SF_NOISE_ROWS) : status;
 }
 
-/* Draws that tell something: all but those that are another run again. */
-static int32_t distinct_draws(const struct making *m) {
-  int32_t distinct = 0;
-  for (int32_t i = 1; i < m->alike.count; i++) distinct += m->alike.first[i] == i;
-  return distinct;
-}
-
 static enum sf_status check_alike(struct making *m, int32_t distinct_min) {
   if (distinct_draws(m) >= distinct_min) return SF_OK;
   int32_t i = 1;
-  while (m->alike.first[i] == i) i++;
-  const int32_t other = m->alike.first[i];
+  while (first_like(m, i) == i) i++;
+  const int32_t other = first_like(m, i);
   return sf_error_set(m->error, SF_EINPUT,
                       "%.160s: has the same values as %s %.160s in every tensor; each draw must be perturbed, and by numbers of its own",
                       m->draws[i - 1].path, other == 0 ? "the reference" : "draw",
@@ -299,11 +315,10 @@ static enum sf_status prepare(struct making *m) {
   m->of_draws = sf_alloc(draws * sizeof(struct sf_merger *));
   m->draw_squares = sf_alloc(draws * sizeof *m->draw_squares);
   m->row_apart = sf_alloc(draws * sizeof *m->row_apart);
-  m->same_blocks = sf_alloc(draws * sizeof *m->same_blocks);
+  m->seen = sf_alloc((draws + 1) * sizeof *m->seen);
   m->rows = sf_alloc(SF_BLOCK_ELEMENTS * sizeof *m->rows);
   for (int i = 0; i < 2; i++) m->wide[i] = sf_alloc(SF_BLOCK_ELEMENTS * sizeof *m->wide[i]);
-  if (!m->of_draws || !m->draw_squares || !m->row_apart || !m->same_blocks || !m->rows || !m->wide[0] || !m->wide[1]) status = SF_ENOMEM;
-  if (status == SF_OK) status = sf_alike_create(&m->alike, m->draw_count + 1);
+  if (!m->of_draws || !m->draw_squares || !m->row_apart || !m->seen || !m->rows || !m->wide[0] || !m->wide[1]) status = SF_ENOMEM;
   if (status == SF_OK) status = sf_merger_create(&m->of_reference);
   if (status == SF_OK) status = sf_merger_create(&m->of_rolled);
   for (int32_t i = 0; status == SF_OK && i < m->draw_count; i++) status = sf_merger_create(&m->of_draws[i]);
@@ -317,8 +332,7 @@ static void clean_up(struct making *m) {
   sf_free(m->of_draws);
   sf_free(m->draw_squares);
   sf_free(m->row_apart);
-  sf_free(m->same_blocks);
-  sf_alike_destroy(&m->alike);
+  sf_free(m->seen);
   sf_free(m->rows);
   sf_free(m->wide[0]);
   sf_free(m->wide[1]);
