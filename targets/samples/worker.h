@@ -74,7 +74,7 @@ static inline int sf_worker_write(const char *folder, struct sf_worker_rank me, 
 typedef int sf_worker_run(const char *folder, const json_t *case_, int draw);
 
 /* The answer to a request, a new reference, still without its id. NULL on no memory. */
-static inline json_t *sf_worker_answer(const json_t *request, const char *description, sf_worker_run *run) {
+static inline json_t *sf_process_answer(const json_t *request, const char *description, sf_worker_run *run) {
   const char *what = json_string_value(json_object_get(request, "request"));
   const json_t *draw = json_object_get(request, "draw");
   if (what && strcmp(what, "describe") == 0) return json_pack("{s:o}", "ok", json_loads(description, 0, NULL));
@@ -99,7 +99,7 @@ static inline int sf_worker_serve(struct sf_worker_rank me, const char *descript
     json_t *request = json_loads(line, 0, NULL);
     const char *what = json_string_value(json_object_get(request, "request"));
     const int quit = what && strcmp(what, "quit") == 0;
-    json_t *answer = quit ? NULL : sf_worker_answer(request, description, run);
+    json_t *answer = quit ? NULL : sf_process_answer(request, description, run);
     json_object_set(answer, "id", json_object_get(request, "id"));
     char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
     failed = text && dprintf(fd, "%s\n", text) < 0;

@@ -5,8 +5,8 @@
 #include "generators/cover.h"
 #include "harness/base/system/directories.h"
 #include "harness/run/campaign/known.h"
+#include "harness/run/process/pool.h"
 #include "harness/run/store/store.h"
-#include "harness/run/workers/pool.h"
 
 #include <signal.h>
 

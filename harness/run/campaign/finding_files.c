@@ -6,7 +6,7 @@
 #include "harness/base/names.h"
 #include "harness/base/sinks.h"
 #include "harness/base/system/directories.h"
-#include "harness/run/workers/subject.h"
+#include "harness/run/process/subject.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #define SF_RUN_FINDING_FILES_H
 
 #include "harness/base/bytes.h"
-#include "harness/run/workers/pool.h"
+#include "harness/run/process/pool.h"
 
 #include <limits.h>
 

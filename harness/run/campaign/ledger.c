@@ -4,9 +4,9 @@
 #include "harness/base/assert.h"
 #include "harness/base/names.h"
 #include "harness/run/campaign/finding_files.h"
+#include "harness/run/process/subject.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/trial/features.h"
-#include "harness/run/workers/subject.h"
 
 #include <errno.h>
 #include <inttypes.h>

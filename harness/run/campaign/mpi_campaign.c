@@ -3,12 +3,12 @@
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/base/sinks.h"
-#include "harness/run/trial/chunk_log.h"
-#include "harness/run/trial/engine.h"
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/campaign/ledger.h"
-#include "harness/run/workers/rank_page.h"
-#include "harness/run/workers/worker.h"
+#include "harness/run/process/process.h"
+#include "harness/run/process/rank_page.h"
+#include "harness/run/trial/chunk_log.h"
+#include "harness/run/trial/engine.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -404,7 +404,7 @@ static void prepare(struct mpi_campaign *k) {
   struct sf_error error = {SF_OK, ""};
   enum sf_status status = sf_rank_watch_open(&k->watch, k->mpi, k->options->store_path, k->hint, &error);
   if (status == SF_OK) {
-    struct sf_worker_page *page = sf_rank_watch_page(k->watch);
+    struct sf_process_page *page = sf_rank_watch_page(k->watch);
     const struct sf_engine_options engine = {.device = k->options->pool.device,
                                              .gemm = k->options->pool.gemm,
                                              .max_memory = k->options->pool.max_memory,

@@ -8,9 +8,9 @@
 #include "harness/comm/nccl.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/plugins/plugin_probe.h"
+#include "harness/run/process/subject.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/trial/mutants.h"
-#include "harness/run/workers/subject.h"
 #include "harness/worker/choice_cover.h"
 #include "harness/worker/shell.h"
 #include "targets/plugin/plugin_target.h"
@@ -152,15 +152,16 @@ enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_commo
   static char self[SF_PATH_TEXT];
   memset(out, 0, sizeof *out);
   /* A launched set of ranks keeps the cores of a small machine busy by itself. */
-  out->workers = flags->launcher && !flags->jobs ? 1 : sf_process_count(flags->jobs, flags->device);
+  out->processes = flags->launcher && !flags->jobs ? 1 : sf_process_count(flags->jobs, flags->device);
   out->device = (enum sf_device_kind)flags->device;
   out->launch_ranks = ranks;
   out->nccl = flags->backend == SF_BACKEND_NCCL;
   out->max_memory = (double)flags->max_memory_mib * (1 << 20);
-  if (out->max_memory == 0 && flags->backend == SF_BACKEND_SIM && !flags->launcher) out->max_memory = sf_memory_available() / out->workers;
+  if (out->max_memory == 0 && flags->backend == SF_BACKEND_SIM && !flags->launcher)
+    out->max_memory = sf_memory_available() / out->processes;
   size_t device_bytes = 0;
   enum sf_status status = sf_device_choose(&out->gemm, &device_bytes, flags->device, flags->gemm, error);
-  if (flags->backend == SF_BACKEND_SIM && !flags->launcher) out->device_memory = (double)device_bytes / out->workers;
+  if (flags->backend == SF_BACKEND_SIM && !flags->launcher) out->device_memory = (double)device_bytes / out->processes;
   if (status == SF_OK && out->nccl) status = probe_nccl(error);
   if (status != SF_OK || !flags->launcher) return status;
   status = sf_shell_launcher_check(flags->launcher, error);
@@ -221,7 +222,7 @@ static void pool_of_framework(struct sf_pool_options *out, const struct sf_commo
                               const struct sf_common_flags *flags) {
   memset(out, 0, sizeof *out);
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  out->workers = flags->jobs ? (int32_t)flags->jobs : cores < 1 ? 1 : (int32_t)cores;
+  out->processes = flags->jobs ? (int32_t)flags->jobs : cores < 1 ? 1 : (int32_t)cores;
   out->gemm = sf_cpu_gemm_default();
   out->framework = &framework->options;
 }

@@ -5,8 +5,8 @@
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/report_json.h"
+#include "harness/run/process/subject.h"
 #include "harness/run/support/json_out.h"
-#include "harness/run/workers/subject.h"
 
 #include <dirent.h>
 #include <inttypes.h>

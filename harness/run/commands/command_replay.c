@@ -3,13 +3,13 @@
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/report_json.h"
 #include "harness/run/opfuzz/op_report.h"
+#include "harness/run/process/process.h"
+#include "harness/run/process/rank_page.h"
+#include "harness/run/process/subject.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/trial/mutants.h"
 #include "harness/run/trial/table.h"
 #include "harness/run/trial/trace_dump.h"
-#include "harness/run/workers/rank_page.h"
-#include "harness/run/workers/subject.h"
-#include "harness/run/workers/worker.h"
 
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
@@ -160,7 +160,7 @@ static int run_rank(const struct sf_case *c, const struct replay_flags *flags, c
 
 static enum sf_status make_rank_engine(struct sf_engine **out, struct sf_mpi *mpi, const struct sf_rank_watch *watch,
                                        const struct sf_pool_options *pool) {
-  struct sf_worker_page *page = sf_rank_watch_page(watch);
+  struct sf_process_page *page = sf_rank_watch_page(watch);
   const struct sf_engine_options engine_options = {.device = pool->device,
                                                    .gemm = pool->gemm,
                                                    .max_memory = pool->max_memory,

@@ -7,9 +7,9 @@
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/gate/gate_base.h"
 #include "harness/run/opfuzz/op_target.h"
+#include "harness/run/process/subject.h"
 #include "harness/run/support/progress.h"
 #include "harness/run/trial/engine.h"
-#include "harness/run/workers/subject.h"
 #include "targets/plugin/plugin_target.h"
 
 #include <dirent.h>

@@ -64,8 +64,8 @@ limited 1 "-S -t 4" '^3 cases .* 2 passed, 1 findings, 0 inconclusive' worker "$
 
 # Open files.
 limited_fuzz 3 "-n 6" 'cannot open: Too many open files \(the limit on open files is 6: raise ulimit -n\)$' --cases 2 --seed 1
-limited_fuzz 3 "-n 9" '^shardfuzz: workers could not be started: Too many open files \(the limit on open files is 9: raise ulimit -n\)' --cases 2 --seed 1
-limited_fuzz 3 "-n 12" '^shardfuzz: workers could not be started: Too many open files \(the limit on open files is 12: raise ulimit -n\)' --target op:gelu_fwd --cases 2 --jobs 16
+limited_fuzz 3 "-n 9" '^shardfuzz: processes could not be started: Too many open files \(the limit on open files is 9: raise ulimit -n\)' --cases 2 --seed 1
+limited_fuzz 3 "-n 12" '^shardfuzz: processes could not be started: Too many open files \(the limit on open files is 12: raise ulimit -n\)' --target op:gelu_fwd --cases 2 --jobs 16
 sample=(--target "worker:python3 -S $PWD/targets/samples/worker_mlp.py" --cases 2 --seed 1 --jobs 1 --set ranks=4 --set bug=none "${launch[@]}")
 limited_fuzz 3 "-n 16" 'nothing was judged: 2 inconclusive .*Too many open files \(the limit on open files is 16: raise ulimit -n\)' "${sample[@]}"
 
@@ -84,7 +84,7 @@ if [ "$(id -u)" -eq 0 ] && setpriv --reuid=$user --clear-groups test -x "$whole"
     check "ulimit -u $number: no finding" [ -z "$(find "$work/user" -name report.txt)" ]
   }
   export OPENBLAS_NUM_THREADS=1
-  few 1 '^shardfuzz: workers could not be started: .* \(the limit on processes is 1: raise ulimit -u\)' --cases 2 --seed 1
+  few 1 '^shardfuzz: processes could not be started: .* \(the limit on processes is 1: raise ulimit -u\)' --cases 2 --seed 1
   few 3 '^shardfuzz: the worker does not describe itself: a set of ranks could not be started: .* \(the limit on processes is 3: raise ulimit -u\)' "${sample[@]}"
   few 14 'nothing was judged: 2 inconclusive .*: no more processes can be started: .* \(the limit on processes is 14: raise ulimit -u\)' "${sample[@]}"
 else

@@ -8,7 +8,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
-#include "harness/run/workers/pool.h"
+#include "harness/run/process/pool.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -166,7 +166,7 @@ static void test_campaign_text_differs_with_every_option_that_changes_cases(void
   o->seconds = 5;
   o->shrink_budget = 3;
   o->deadline = 9;
-  o->pool.workers = 7;
+  o->pool.processes = 7;
   char *text = text_of(o);
   assert_string_equal(text, texts[CHANGES]);
   sf_free(text);

@@ -179,7 +179,7 @@ static void test_mutant_power_run_fates_same_with_one_and_three_workers(void **s
     o->campaign.space = space;
     o->campaign.layouts = 4;
     o->campaign.seed = 5;
-    o->campaign.pool = (struct sf_pool_options){.workers = i == 0 ? 1 : 3, .gemm = sf_cpu_gemm_default()};
+    o->campaign.pool = (struct sf_pool_options){.processes = i == 0 ? 1 : 3, .gemm = sf_cpu_gemm_default()};
     if (sf_mutant_power_run(o, &results[i], &error) != SF_OK) fail_msg("%s", error.text);
     assert_int_equal(results[i].count, SEARCHED);
     test_free(o);

@@ -4,7 +4,7 @@
 #include "harness/run/opfuzz/case/op_operands.h"
 #include "harness/run/opfuzz/op_device.h"
 #include "harness/run/opfuzz/op_target.h"
-#include "harness/run/workers/subject.h"
+#include "harness/run/process/subject.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

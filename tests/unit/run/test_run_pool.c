@@ -63,7 +63,7 @@ static void let_workers_die(void) {
 }
 
 static void run_all(struct client *k, int32_t workers) {
-  const struct sf_pool_options options = {.workers = workers, .gemm = sf_cpu_gemm_default(), .hash_trace = true};
+  const struct sf_pool_options options = {.processes = workers, .gemm = sf_cpu_gemm_default(), .hash_trace = true};
   const struct sf_pool_client client = {k, next_jobs, job_done, tick};
   struct sf_pool *pool = NULL;
   let_workers_die();
@@ -178,7 +178,7 @@ static void stop_worker_for_a_while(void *ctx, const struct sf_job *job, const s
 static void test_pool_run_worker_that_gets_no_processor_is_no_hang(void **state) {
   (void)state;
   struct client *k = client_make(3, 1, NULL);
-  const struct sf_pool_options options = {.workers = 1, .gemm = sf_cpu_gemm_default()};
+  const struct sf_pool_options options = {.processes = 1, .gemm = sf_cpu_gemm_default()};
   const struct sf_pool_client client = {k, next_jobs, stop_worker_for_a_while, tick};
   struct sf_pool *pool = NULL;
   for (int32_t i = 0; i < k->count; i++) k->jobs[i].deadline = 0.5;
@@ -229,7 +229,7 @@ static struct sf_job_result shrink(const char *plant, const char *shrink_key, in
       case_make("mode=isolated model.layers=2 model.heads=2 model.kv_heads=2 model.bias=true layout.tp=2 layout.pp=2 train.microbatches=2");
   snprintf(job.c.plant, sizeof job.c.plant, "%s", plant);
   snprintf(job.shrink_key, sizeof job.shrink_key, "%s", shrink_key);
-  const struct sf_pool_options options = {.workers = 1, .gemm = sf_cpu_gemm_default(), .space = &space};
+  const struct sf_pool_options options = {.processes = 1, .gemm = sf_cpu_gemm_default(), .space = &space};
   let_workers_die();
   assert_int_equal(sf_pool_run_one(&options, &job, &result), SF_OK);
   assert_int_equal(result.tag, 77);
@@ -264,7 +264,7 @@ static void test_pool_shrink_near_the_noise_goes_over_to_the_culprit(void **stat
   static struct sf_job_result r;
   struct sf_space space;
   sf_space_init(&space);
-  const struct sf_pool_options options = {.workers = 1, .gemm = sf_cpu_gemm_default(), .space = &space};
+  const struct sf_pool_options options = {.processes = 1, .gemm = sf_cpu_gemm_default(), .space = &space};
   memset(&job, 0, sizeof job);
   job.c = case_make(
       "mode=e2e model.parallel_residual=true model.layers=2 model.hidden=16 model.heads=8 model.kv_heads=8 model.vocab=48 model.vocab_padded=48 model.seq=18 data.tokens=few "
@@ -351,7 +351,7 @@ static void shrink_under_fire(struct killer *k) {
       "mode=isolated model.layers=8 model.hidden=128 model.ffn=128 model.seq=64 model.heads=2 model.kv_heads=2 model.bias=true layout.tp=2 layout.pp=2 train.microbatches=4");
   snprintf(job->c.plant, sizeof job->c.plant, "rowparallel-bias-xtp");
   snprintf(job->shrink_key, sizeof job->shrink_key, "tolerance/act/self_attention.linear_proj");
-  const struct sf_pool_options options = {.workers = 1, .gemm = sf_cpu_gemm_default(), .space = &space};
+  const struct sf_pool_options options = {.processes = 1, .gemm = sf_cpu_gemm_default(), .space = &space};
   const struct sf_pool_client client = {k, next_jobs, job_done, kill_tick};
   struct sf_pool *pool = NULL;
   let_workers_die();
@@ -386,7 +386,8 @@ static void test_pool_shrink_process_that_is_killed_again_and_again_is_lost(void
 static void test_pool_deadline_gpu_and_nccl_are_given_more(void **state) {
   (void)state;
   const struct sf_case c = case_make(CASE_TP2);
-  const struct sf_pool_options cpu = {.workers = 1}, gpu = {.workers = 1, .device = SF_DEVICE_CUDA}, nccl = {.workers = 1, .nccl = true};
+  const struct sf_pool_options cpu = {.processes = 1}, gpu = {.processes = 1, .device = SF_DEVICE_CUDA},
+                               nccl = {.processes = 1, .nccl = true};
   const double seconds = sf_pool_deadline(&cpu, &c);
   struct sf_case of_framework = c;
   assert_true(seconds >= 5);

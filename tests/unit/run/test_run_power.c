@@ -178,7 +178,7 @@ static struct sf_power_options *options_make(const char *first, const char *seco
   o->campaign.layouts = 4;
   o->campaign.seed = 3;
   o->campaign.shrink_budget = 150;
-  o->campaign.pool = (struct sf_pool_options){.workers = workers, .gemm = sf_cpu_gemm_default(), .space = &space};
+  o->campaign.pool = (struct sf_pool_options){.processes = workers, .gemm = sf_cpu_gemm_default(), .space = &space};
   o->plants[o->plant_count++] = sf_plant_find(first);
   o->plants[o->plant_count++] = sf_plant_find(second);
   o->seeds = 2;

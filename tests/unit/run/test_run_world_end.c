@@ -1,5 +1,5 @@
 /* Who is to blame when a world of ranks ends. */
-#include "harness/run/workers/world_end.h"
+#include "harness/run/process/world_end.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -13,8 +13,8 @@
 
 enum { RANKS = 3 };
 struct world {
-  struct sf_worker_page pages[RANKS];
-  const struct sf_worker_page *list[RANKS];
+  struct sf_process_page pages[RANKS];
+  const struct sf_process_page *list[RANKS];
 };
 
 static struct world world_of(int32_t first, int32_t second, int32_t third) {

@@ -4,14 +4,14 @@
 #define SF_RUN_SUBJECT_H
 
 #include "harness/base/bytes.h"
-#include "harness/run/workers/worker.h"
+#include "harness/run/process/process.h"
 
 struct sf_operation_bench;
 
-/* What a worker process keeps from one job to the next. */
+/* What a process keeps from one job to the next. */
 struct sf_workbench {
   const struct sf_pool_options *options;
-  struct sf_worker_page *page;
+  struct sf_process_page *page;
   struct sf_said *said;
   int fd; /* where results go */
   struct sf_engine *engine;
@@ -26,10 +26,10 @@ struct sf_subject {
   bool shrinks_key_once; /* a key is a signature: a second finding of it is not shrunk to see whether it is another one */
   /* Seconds after which a trial of the case counts as hung. */
   double (*seconds)(const struct sf_pool_options *options, const struct sf_case *c);
-  /* In the worker process: runs a RUN job; *result is zeroed but for its tag. Pieces of a range but the last are written to bench->fd. */
+  /* In the process: runs a RUN job; *result is zeroed but for its tag. Pieces of a range but the last are written to bench->fd. */
   void (*run)(struct sf_workbench *bench, const struct sf_job *job, struct sf_job_result *result);
   /* In the parent: the failure of a process that died in the first unanswered job's case, or was stuck in it (hang). */
-  void (*outcome_of_death)(struct sf_worker *worker, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome);
+  void (*outcome_of_death)(struct sf_process *process, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome);
   /* As sf_shrink_run, from job->c. */
   enum sf_status (*shrink)(struct sf_case *min, const struct sf_job *job, const struct sf_pool_options *options,
                            bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, struct sf_shrink_report *report);
@@ -52,7 +52,7 @@ void sf_outcome_turn_to_wanted(struct sf_outcome *outcome, const struct sf_job *
 /* Appends the lines of a report about a finding in tensors. */
 void sf_layers_tell(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome);
 /* outcome_of_death of struct sf_subject, for ranks that left pages. */
-void sf_ranks_outcome_of_death(struct sf_worker *worker, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome);
+void sf_ranks_outcome_of_death(struct sf_process *process, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome);
 
 struct sf_op_target;
 /* Lets a case of an operation run on the target of that name, which is made and stays until the next call. path: of the case's file, for

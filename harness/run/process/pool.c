@@ -1,8 +1,8 @@
-#include "harness/run/workers/pool.h"
+#include "harness/run/process/pool.h"
 
 #include "harness/base/alloc.h"
 #include "harness/run/opfuzz/op_target.h"
-#include "harness/run/workers/subject.h"
+#include "harness/run/process/subject.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,16 +12,16 @@
 
 enum { TICK_MS = 100 };
 
-/* Attempts to start one worker in a row before the pool gives up. */
+/* Attempts to start one process in a row before the pool gives up. */
 enum { START_ATTEMPTS = 3 };
 
-/* Processes in a row that a SHRINK job may lose. What ends one is not the code under test, which runs in workers of its own. */
+/* Processes in a row that a SHRINK job may lose. What ends one is not the code under test, which runs in processes of its own. */
 enum { SHRINK_ATTEMPTS = 3 };
 
 struct sf_pool {
   struct sf_pool_options options;
   int32_t count;
-  struct sf_worker *workers;
+  struct sf_process *processes;
 };
 
 double sf_pool_deadline(const struct sf_pool_options *options, const struct sf_case *c) { return sf_subject_of(c)->seconds(options, c); }
@@ -30,24 +30,24 @@ enum sf_status sf_pool_create(struct sf_pool **out, const struct sf_pool_options
   struct sf_pool *pool = sf_alloc(sizeof *pool);
   if (!pool) return SF_ENOMEM;
   pool->options = *options;
-  pool->workers = sf_alloc((size_t)options->workers * sizeof *pool->workers);
-  if (!pool->workers) {
+  pool->processes = sf_alloc((size_t)options->processes * sizeof *pool->processes);
+  if (!pool->processes) {
     sf_pool_destroy(pool);
     return SF_ENOMEM;
   }
-  pool->count = options->workers;
+  pool->count = options->processes;
   *out = pool;
   return SF_OK;
 }
 
 void sf_pool_destroy(struct sf_pool *pool) {
   if (!pool) return;
-  for (int32_t i = 0; i < pool->count; i++) sf_worker_ask_to_stop(&pool->workers[i]);
+  for (int32_t i = 0; i < pool->count; i++) sf_process_ask_to_stop(&pool->processes[i]);
   for (int32_t i = 0; i < pool->count; i++) {
-    sf_worker_stop(&pool->workers[i]);
-    sf_worker_unmap(&pool->workers[i]);
+    sf_process_stop(&pool->processes[i]);
+    sf_process_unmap(&pool->processes[i]);
   }
-  sf_free(pool->workers);
+  sf_free(pool->processes);
   sf_free(pool);
 }
 
@@ -58,89 +58,89 @@ static double deadline_of(const struct sf_pool_options *options, const struct sf
   return job->kind == SF_JOB_SHRINK ? 10 * (20 + job->budget + 2) * one : one;
 }
 
-/* Sends worker its unanswered jobs, in a fresh process when the running one is gone or of the other kind. A framework's process does both:
- * its sets take seconds to start. */
+/* Sends the process its unanswered jobs, in a fresh process when the running one is gone or of the other kind. A framework's process does
+ * both: its sets take seconds to start. */
 static enum sf_status send_jobs(struct sf_pool *pool, int32_t i) {
-  struct sf_worker *worker = &pool->workers[i];
-  const bool for_shrinking = worker->jobs[worker->job_next].kind == SF_JOB_SHRINK;
-  const struct sf_subject *subject = sf_subject_of(&worker->jobs[worker->job_next].c);
-  if (worker->pid && worker->for_shrinking != for_shrinking && !subject->keeps_processes) sf_worker_stop(worker);
-  worker->for_shrinking = for_shrinking;
+  struct sf_process *process = &pool->processes[i];
+  const bool for_shrinking = process->jobs[process->job_next].kind == SF_JOB_SHRINK;
+  const struct sf_subject *subject = sf_subject_of(&process->jobs[process->job_next].c);
+  if (process->pid && process->for_shrinking != for_shrinking && !subject->keeps_processes) sf_process_stop(process);
+  process->for_shrinking = for_shrinking;
   for (int attempt = 0; attempt < START_ATTEMPTS; attempt++) {
-    if (!worker->pid) {
-      const enum sf_status status = sf_worker_start(worker, &pool->options, for_shrinking);
+    if (!process->pid) {
+      const enum sf_status status = sf_process_start(process, &pool->options, for_shrinking);
       if (status == SF_ENOMEM || status == SF_EUSAGE) return status;
       if (status != SF_OK) continue;
     }
-    sf_worker_set_off(worker);
-    if (sf_worker_send(worker)) return SF_OK;
-    sf_worker_stop(worker);
+    sf_process_set_off(process);
+    if (sf_process_send(process)) return SF_OK;
+    sf_process_stop(process);
   }
   return SF_EIO;
 }
 
-static bool busy(const struct sf_worker *worker) { return worker->job_next < worker->job_count; }
+static bool busy(const struct sf_process *process) { return process->job_next < process->job_count; }
 
 static enum sf_status feed(struct sf_pool *pool, int32_t i, const struct sf_pool_client *client) {
-  struct sf_worker *worker = &pool->workers[i];
-  worker->job_next = worker->losses = 0;
-  worker->job_count = client->next(client->ctx, worker->jobs, SF_JOB_BLOCK_MAX);
-  return busy(worker) ? send_jobs(pool, i) : SF_OK;
+  struct sf_process *process = &pool->processes[i];
+  process->job_next = process->losses = 0;
+  process->job_count = client->next(client->ctx, process->jobs, SF_JOB_BLOCK_MAX);
+  return busy(process) ? send_jobs(pool, i) : SF_OK;
 }
 
 /* A job is done, or a piece of a range: then the rest of it is what is unanswered. */
-static void finish(struct sf_worker *worker, const struct sf_pool_client *client, const struct sf_job_result *result) {
-  struct sf_job *job = &worker->jobs[worker->job_next];
+static void finish(struct sf_process *process, const struct sf_pool_client *client, const struct sf_job_result *result) {
+  struct sf_job *job = &process->jobs[process->job_next];
   const int64_t told = result->passes.count + result->has_outcome;
-  worker->answered++;
+  process->answered++;
   if (job->range > told)
     job->tag += told, job->range -= told;
   else
-    worker->job_next++;
-  if (busy(worker) && worker->pid) sf_worker_set_off(worker);
+    process->job_next++;
+  if (busy(process) && process->pid) sf_process_set_off(process);
   client->done(client->ctx, job, result);
 }
 
-/* The first unanswered job is what killed the worker; the others go on in a fresh one. Where its ranks stand is read before it is ended,
+/* The first unanswered job is what killed the process; the others go on in a fresh one. Where its ranks stand is read before it is ended,
  * which would move them. */
 static enum sf_status bury(struct sf_pool *pool, int32_t i, bool hang, const struct sf_pool_client *client) {
-  struct sf_worker *worker = &pool->workers[i];
-  const struct sf_job *job = &worker->jobs[worker->job_next];
+  struct sf_process *process = &pool->processes[i];
+  const struct sf_job *job = &process->jobs[process->job_next];
   static struct sf_job_result result;
   memset(&result, 0, sizeof result);
   result.tag = job->tag;
-  result.passes = sf_worker_passes(worker);
+  result.passes = sf_process_passes(process);
   if (job->range && result.passes.count == job->range) { /* it died with its work done */
-    sf_worker_stop(worker);
-    finish(worker, client, &result);
-    return busy(worker) ? send_jobs(pool, i) : SF_OK;
+    sf_process_stop(process);
+    finish(process, client, &result);
+    return busy(process) ? send_jobs(pool, i) : SF_OK;
   }
-  const bool spent = !hang && (worker->answered > 0 || result.passes.count > 0) &&
-                     sf_worker_is_spent(worker); /* by the cases before it, too: a fresh process has all of its time */
-  if (spent && result.passes.count > 0) finish(worker, client, &result);
-  if (spent || (job->kind == SF_JOB_SHRINK && !hang && ++worker->losses < SHRINK_ATTEMPTS)) {
-    sf_worker_stop(worker);
+  const bool spent = !hang && (process->answered > 0 || result.passes.count > 0) &&
+                     sf_process_is_spent(process); /* by the cases before it, too: a fresh process has all of its time */
+  if (spent && result.passes.count > 0) finish(process, client, &result);
+  if (spent || (job->kind == SF_JOB_SHRINK && !hang && ++process->losses < SHRINK_ATTEMPTS)) {
+    sf_process_stop(process);
     return send_jobs(pool, i);
   }
   result.has_outcome = true;
-  sf_worker_outcome_of_death(worker, &pool->options, hang, &result.outcome);
-  sf_worker_stop(worker);
-  result.outcome.seconds = sf_worker_seconds(worker);
-  finish(worker, client, &result);
-  return busy(worker) ? send_jobs(pool, i) : SF_OK;
+  sf_process_outcome_of_death(process, &pool->options, hang, &result.outcome);
+  sf_process_stop(process);
+  result.outcome.seconds = sf_process_seconds(process);
+  finish(process, client, &result);
+  return busy(process) ? send_jobs(pool, i) : SF_OK;
 }
 
 static enum sf_status attend(struct sf_pool *pool, int32_t i, const struct sf_pool_client *client) {
-  struct sf_worker *worker = &pool->workers[i];
+  struct sf_process *process = &pool->processes[i];
   for (;;) {
-    const int got = sf_worker_receive(worker);
+    const int got = sf_process_receive(process);
     if (got < 0) return bury(pool, i, false, client);
     if (got == 0) return SF_OK;
-    const bool spent = worker->launched && sf_outcome_breaks_ranks(&worker->result.outcome);
-    if (worker->launched) sf_outcome_excuse_memory(&worker->result.outcome);
-    if (spent) sf_worker_stop(worker);
-    finish(worker, client, &worker->result);
-    if (!busy(worker)) return feed(pool, i, client);
+    const bool spent = process->launched && sf_outcome_breaks_ranks(&process->result.outcome);
+    if (process->launched) sf_outcome_excuse_memory(&process->result.outcome);
+    if (spent) sf_process_stop(process);
+    finish(process, client, &process->result);
+    if (!busy(process)) return feed(pool, i, client);
     if (spent) return send_jobs(pool, i);
   }
 }
@@ -148,24 +148,24 @@ static enum sf_status attend(struct sf_pool *pool, int32_t i, const struct sf_po
 static enum sf_status feed_idle(struct sf_pool *pool, const struct sf_pool_client *client, bool *any_busy) {
   *any_busy = false;
   for (int32_t i = 0; i < pool->count; i++) {
-    if (!busy(&pool->workers[i])) {
+    if (!busy(&pool->processes[i])) {
       const enum sf_status status = feed(pool, i, client);
       if (status != SF_OK) return status;
     }
-    *any_busy |= busy(&pool->workers[i]);
+    *any_busy |= busy(&pool->processes[i]);
   }
   return SF_OK;
 }
 
 static enum sf_status wait_and_attend(struct sf_pool *pool, struct pollfd *fds, const struct sf_pool_client *client) {
-  for (int32_t i = 0; i < pool->count; i++) fds[i] = (struct pollfd){busy(&pool->workers[i]) ? pool->workers[i].fd : -1, POLLIN, 0};
+  for (int32_t i = 0; i < pool->count; i++) fds[i] = (struct pollfd){busy(&pool->processes[i]) ? pool->processes[i].fd : -1, POLLIN, 0};
   if (poll(fds, (nfds_t)pool->count, TICK_MS) < 0 && errno != EINTR) return SF_EIO;
   for (int32_t i = 0; i < pool->count; i++) {
-    struct sf_worker *worker = &pool->workers[i];
-    if (!busy(worker)) continue;
+    struct sf_process *process = &pool->processes[i];
+    if (!busy(process)) continue;
     enum sf_status status = SF_OK;
     if (fds[i].fd >= 0 && fds[i].revents) status = attend(pool, i, client);
-    if (status == SF_OK && busy(worker) && sf_worker_is_overdue(worker, deadline_of(&pool->options, &worker->jobs[worker->job_next])))
+    if (status == SF_OK && busy(process) && sf_process_is_overdue(process, deadline_of(&pool->options, &process->jobs[process->job_next])))
       status = bury(pool, i, true, client);
     if (status != SF_OK) return status;
   }
@@ -176,15 +176,15 @@ static enum sf_status wait_and_attend(struct sf_pool *pool, struct pollfd *fds, 
 static void drop_jobs(struct sf_pool *pool, const struct sf_pool_client *client) {
   static struct sf_job_result result;
   for (int32_t i = 0; i < pool->count; i++)
-    if (busy(&pool->workers[i])) sf_worker_ask_to_stop(&pool->workers[i]);
+    if (busy(&pool->processes[i])) sf_process_ask_to_stop(&pool->processes[i]);
   for (int32_t i = 0; i < pool->count; i++) {
-    if (!busy(&pool->workers[i])) continue;
-    sf_worker_stop(&pool->workers[i]);
+    if (!busy(&pool->processes[i])) continue;
+    sf_process_stop(&pool->processes[i]);
     memset(&result, 0, sizeof result);
-    result.tag = pool->workers[i].jobs[pool->workers[i].job_next].tag;
-    result.passes = sf_worker_passes(&pool->workers[i]);
-    if (result.passes.count) finish(&pool->workers[i], client, &result);
-    pool->workers[i].job_count = pool->workers[i].job_next = 0;
+    result.tag = pool->processes[i].jobs[pool->processes[i].job_next].tag;
+    result.passes = sf_process_passes(&pool->processes[i]);
+    if (result.passes.count) finish(&pool->processes[i], client, &result);
+    pool->processes[i].job_count = pool->processes[i].job_next = 0;
   }
 }
 
@@ -211,9 +211,9 @@ void sf_pool_failure_text(char *out, size_t out_size, const struct sf_pool_optio
     snprintf(out, out_size, "the launcher did not bring %d ranks (SHARDFUZZ_LAUNCHER_OUTPUT=1 shows what it says): %.300s",
              options->launch_ranks, options->launcher);
   } else if (status == SF_EIO) { /* a socket or a fork */
-    snprintf(out, out_size, "workers could not be started: %s; or %s", sf_errno_text(EMFILE).text, sf_errno_text(EAGAIN).text);
+    snprintf(out, out_size, "processes could not be started: %s; or %s", sf_errno_text(EMFILE).text, sf_errno_text(EAGAIN).text);
   } else {
-    snprintf(out, out_size, "workers could not be started: %s", sf_status_text(status));
+    snprintf(out, out_size, "processes could not be started: %s", sf_status_text(status));
   }
 }
 
@@ -260,7 +260,7 @@ enum sf_status sf_pool_run_job(struct sf_pool *pool, const struct sf_job *job, s
 
 enum sf_status sf_pool_run_one(const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
   struct sf_pool_options single = *options;
-  single.workers = 1;
+  single.processes = 1;
   struct sf_pool *pool = NULL;
   enum sf_status status = sf_pool_create(&pool, &single);
   if (status != SF_OK) return status;

@@ -1,7 +1,7 @@
-/* A pool of worker processes that run cases, so that a crash or a hang of the code under test is an outcome and not the end.
+/* A pool of processes that run cases, so that a crash or a hang of the code under test is an outcome and not the end.
  *
- * Workers are children of this process (simulated ranks), or sets of MPI ranks started by a launcher command. They end with their parent,
- * also when it is killed. Jobs are pulled from the caller in blocks, so that cases of one logical function reach the same worker. */
+ * Processes are children of this process (simulated ranks), or sets of MPI ranks started by a launcher command. They end with their parent,
+ * also when it is killed. Jobs are pulled from the caller in blocks, so that cases of one logical function reach the same process. */
 #ifndef SF_RUN_POOL_H
 #define SF_RUN_POOL_H
 
@@ -18,7 +18,7 @@ struct sf_op_target;
 
 enum sf_job_kind {
   SF_JOB_RUN,    /* one trial */
-  SF_JOB_SHRINK, /* confirm in a fresh worker, then shrink (in further workers) */
+  SF_JOB_SHRINK, /* confirm in a fresh process, then shrink (in further processes) */
 };
 
 /* How a SHRINK job ended. */
@@ -33,7 +33,7 @@ enum { SF_JOB_BLOCK_MAX = 16, SF_SCRIPT_TEXT = 12288 };
 
 struct sf_job {
   int64_t tag;     /* the caller's; of a range the index of its first case */
-  int64_t range;   /* 0; or RUN: so many cases of the pool's operations, which the worker draws; c has their target
+  int64_t range;   /* 0; or RUN: so many cases of the pool's operations, which the process draws; c has their target
                       and, as its seed, the campaign's (sf_job_of_range) */
   int32_t kind;    /* enum sf_job_kind */
   int32_t budget;  /* SHRINK: evaluations at most; 0 = confirm only */
@@ -71,7 +71,7 @@ struct sf_job_result {
 };
 
 struct sf_pool_options {
-  int32_t workers; /* >= 1 */
+  int32_t processes; /* >= 1 */
   enum sf_device_kind device;
   enum sf_cpu_gemm gemm;
   bool hash_trace;
@@ -83,35 +83,35 @@ struct sf_pool_options {
   const char *self;                         /* with a launcher: path of the shardfuzz executable */
   int32_t launch_ranks;                     /* size of a rank set */
   double max_memory;                        /* of one case, in bytes; 0: no limit */
-  double device_memory;                     /* bytes of a GPU that one worker may take; 0: what is free when it starts */
+  double device_memory;                     /* bytes of a GPU that one process may take; 0: what is free when it starts */
   bool nccl;                                /* ranks of MPI jobs send their data by NCCL */
-  struct sf_chunk_log *record;              /* NULL, or a shared log where simulated ranks leave what they traced; for one worker */
-  FILE *table;                              /* NULL, or where a worker prints the table of every tensor (table.h) */
+  struct sf_chunk_log *record;              /* NULL, or a shared log where simulated ranks leave what they traced; for one process */
+  FILE *table;                              /* NULL, or where a process prints the table of every tensor (table.h) */
 };
 
 struct sf_pool;
-/* Copies the options, and borrows what they point to. Workers start with their first jobs. SF_ENOMEM. */
+/* Copies the options, and borrows what they point to. Processes start with their first jobs. SF_ENOMEM. */
 enum sf_status sf_pool_create(struct sf_pool **out, const struct sf_pool_options *options) SF_MUST_USE;
-void sf_pool_destroy(struct sf_pool *pool); /* ends every worker; takes NULL */
+void sf_pool_destroy(struct sf_pool *pool); /* ends every process; takes NULL */
 
 /* Where jobs come from and results go. */
 struct sf_pool_client {
   void *ctx;
-  /* Fills up to `max` jobs for one worker; returns their number. 0 = nothing at the moment: asked again after the next result. */
+  /* Fills up to `max` jobs for one process; returns their number. 0 = nothing at the moment: asked again after the next result. */
   int32_t (*next)(void *ctx, struct sf_job *jobs, int32_t max);
   /* Called in this process for each finished job, and each piece of a range, in order of completion. */
   void (*done)(void *ctx, const struct sf_job *job, const struct sf_job_result *result);
-  /* Called about ten times a second; false = hand out nothing new, drop what is queued in workers and return. May be NULL. */
+  /* Called about ten times a second; false = hand out nothing new, drop what is queued in processes and return. May be NULL. */
   bool (*tick)(void *ctx);
 };
 /* Works until next has nothing left and all jobs are done, or tick says stop; then it hands to done the cases that passed in unfinished
- * ranges. SF_EIO, SF_ENOMEM: workers could not be started. */
+ * ranges. SF_EIO, SF_ENOMEM: processes could not be started. */
 enum sf_status sf_pool_run(struct sf_pool *pool, const struct sf_pool_client *client) SF_MUST_USE;
 
 /* Why a pool with these options failed, in one line: in detail for SF_EIO and SF_EUSAGE, else the status in words. */
 void sf_pool_failure_text(char *out, size_t out_size, const struct sf_pool_options *options, enum sf_status status);
 
-/* One job through the pool, and one through a pool made for it (a fresh worker). */
+/* One job through the pool, and one through a pool made for it (a fresh process). */
 enum sf_status sf_pool_run_job(struct sf_pool *pool, const struct sf_job *job, struct sf_job_result *result) SF_MUST_USE;
 enum sf_status sf_pool_run_one(const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) SF_MUST_USE;
 

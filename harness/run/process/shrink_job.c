@@ -1,5 +1,5 @@
-/* Confirming and shrinking one finding, in a process of its own that starts further workers. */
-#include "harness/run/workers/subject.h"
+/* Confirming and shrinking one finding, in a process of its own that starts further processes. */
+#include "harness/run/process/subject.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@ struct shrink_loop {
   struct sf_outcome last; /* of the last candidate that still failed so */
 };
 
-/* Runs c in the pool's worker; false when the pool itself broke. shrink_key: "", or the culprit to look for. script: NULL, or it is
+/* Runs c in the pool's process; false when the pool itself broke. shrink_key: "", or the culprit to look for. script: NULL, or it is
  * diagnosed, and SF_SCRIPT_TEXT bytes for a framework's script. */
 static bool run_case(struct sf_pool *pool, const struct sf_case *c, const char *shrink_key, double deadline, char *script,
                      struct sf_outcome *outcome) {
@@ -101,7 +101,7 @@ static bool confirm(struct shrink_loop *loop, struct sf_job_result *result) {
   for (int attempt = 0; attempt < CONFIRM_ATTEMPTS; attempt++) {
     if (!run_case(loop->pool, &job->c, job->shrink_key, job->was_hang ? 10 * loop->deadline : loop->deadline, NULL, seen)) {
       seen->status = SF_EIO;
-      snprintf(seen->text, sizeof seen->text, "no worker could be started to confirm the finding");
+      snprintf(seen->text, sizeof seen->text, "no process could be started to confirm the finding");
     }
     const bool same = same_failure(seen, job->shrink_key);
     result->end = same ? SF_SHRINK_DONE : sf_outcome_ran_to_its_end(seen) ? SF_SHRINK_FLAKY : SF_SHRINK_UNCONFIRMED;
@@ -125,7 +125,7 @@ static void confirm_and_shrink(struct shrink_loop *loop, struct sf_job *shrunk, 
 
 void sf_shrink_job(struct sf_pool **kept, const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {
   struct sf_pool_options single = *options;
-  single.workers = 1;
+  single.processes = 1;
   single.hash_trace = false;
   if (single.launcher) single.launch_ranks = (int32_t)sf_case_ranks(&job->c); /* simpler cases never have more */
   memset(result, 0, sizeof *result);
@@ -141,7 +141,7 @@ void sf_shrink_job(struct sf_pool **kept, const struct sf_pool_options *options,
     confirm_and_shrink(&loop, &shrunk, options, result);
   } else {
     result->outcome.status = status;
-    snprintf(result->outcome.text, sizeof result->outcome.text, "no worker could be started to confirm the finding");
+    snprintf(result->outcome.text, sizeof result->outcome.text, "no process could be started to confirm the finding");
   }
   *kept = sf_subject_of(&job->c)->keeps_processes ? loop.pool : NULL;
   if (!*kept) sf_pool_destroy(loop.pool);

@@ -4,10 +4,10 @@
 #define SF_RUN_RANK_PAGE_H
 
 #include "harness/comm/mpi.h"
-#include "harness/run/workers/worker.h"
+#include "harness/run/process/process.h"
 
 struct sf_rank_page {
-  struct sf_worker_page worker;
+  struct sf_process_page process;
   int64_t index;              /* of the case in progress, or of the one that is being shrunk */
   volatile int32_t active;    /* a trial is in progress */
   volatile double starved;    /* for how many seconds of it the rank had waited for a processor at its last tick */
@@ -44,7 +44,7 @@ bool sf_rank_watch_may_tell(struct sf_rank_watch *watch);
 /* The trial's communication failed on this rank: keeps the outcome and ends the job, after one rank of the trial has told why. */
 _Noreturn void sf_rank_watch_fail(struct sf_rank_watch *watch, const struct sf_outcome *outcome);
 /* This rank's page, for the engine to write to. */
-struct sf_worker_page *sf_rank_watch_page(const struct sf_rank_watch *watch);
+struct sf_process_page *sf_rank_watch_page(const struct sf_rank_watch *watch);
 /* Removes this rank's file; the pages stay in memory until _close. */
 void sf_rank_watch_unlink(struct sf_rank_watch *watch);
 void sf_rank_watch_close(struct sf_rank_watch *watch); /* takes NULL */

@@ -1,10 +1,10 @@
 /* Cases of single operations: of the device, or of a plugin. A trial takes microseconds, so that a job is a range of a campaign's cases,
- * which the worker process draws itself. */
+ * which the process draws itself. */
 #include "harness/base/alloc.h"
 #include "harness/base/system/clock.h"
 #include "harness/run/opfuzz/op_report.h"
 #include "harness/run/opfuzz/op_shrink.h"
-#include "harness/run/workers/subject.h"
+#include "harness/run/process/subject.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -71,20 +71,20 @@ static void outcome_from(struct sf_outcome *out, const struct sf_op *op, const s
   sf_op_what(out->text, sizeof out->text, op, seen);
 }
 
-static void outcome_of_death(struct sf_worker *worker, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome) {
-  const struct sf_job *job = &worker->jobs[worker->job_next];
-  const struct sf_worker_page *page = worker->page;
+static void outcome_of_death(struct sf_process *process, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome) {
+  const struct sf_job *job = &process->jobs[process->job_next];
+  const struct sf_process_page *page = process->page;
   struct sf_op_outcome seen = {.verdict = SF_VERDICT_FINDING, .cls = hang ? SF_CLASS_HANG : SF_CLASS_CRASH, .operand = -1};
-  const int how = sf_worker_stop(worker);
+  const int how = sf_process_stop(process);
   const struct sf_op *op = sf_op_find(job->c.operation);
-  if (!hang && sf_worker_lacked(worker, "", outcome)) return;
+  if (!hang && sf_process_lacked(process, "", outcome)) return;
   if (job->range) {
     struct sf_op_case c;
-    sf_op_case_draw(&c, options->operations, (uint64_t)job->c.seed, (uint64_t)(job->tag + sf_worker_passes(worker).count));
+    sf_op_case_draw(&c, options->operations, (uint64_t)job->c.seed, (uint64_t)(job->tag + sf_process_passes(process).count));
     op = sf_op_of(options->operations, &c);
   }
   seen.code = WIFSIGNALED(how) ? WTERMSIG(how) : -WEXITSTATUS(how) - 1;
-  if (worker->said.memory > 0) sf_said_last(&worker->said, seen.said, sizeof seen.said);
+  if (process->said.memory > 0) sf_said_last(&process->said, seen.said, sizeof seen.said);
   if (!hang && *page->fault) {
     seen.operand = page->operand;
     if (page->manner == SF_MANNER_WRITE) seen.cls = SF_CLASS_GUARD;
@@ -93,7 +93,7 @@ static void outcome_of_death(struct sf_worker *worker, const struct sf_pool_opti
   outcome_from(outcome, op, &seen);
 }
 
-/* --- the worker process ---------------------------------------------------------------------------------------- */
+/* --- the process ---------------------------------------------------------------------------------------- */
 
 /* What runs the target's cases in this process. */
 static enum sf_status open_lab(struct sf_workbench *bench, const char *name, struct sf_error *error) {
@@ -108,7 +108,7 @@ static enum sf_status open_lab(struct sf_workbench *bench, const char *name, str
   if (status == SF_OK && target != bench->options->operations) bench->operations->target = *target, target = &bench->operations->target;
   if (status == SF_OK) status = sf_op_lab_create(&bench->operations->lab, target, bench->options->device, bench->options->gemm, error);
   if (status == SF_OK) {
-    sf_worker_watch_operands(bench->operations->lab.memory.walled ? &bench->operations->lab.memory : NULL);
+    sf_process_watch_operands(bench->operations->lab.memory.walled ? &bench->operations->lab.memory : NULL);
     return SF_OK;
   }
   sf_free(bench->operations);
@@ -164,7 +164,7 @@ static void run_range(struct sf_workbench *bench, const struct sf_job *job, stru
     result->has_outcome = true;
     outcome_from(&result->outcome, sf_op_of(lab->target, &c), &seen);
     if (i + 1 == end) return;
-    if (!sf_worker_answer(bench->fd, result)) _exit(0);
+    if (!sf_process_answer(bench->fd, result)) _exit(0);
     begin_piece(bench, i + 1, result);
     start = sf_clock_seconds();
   }

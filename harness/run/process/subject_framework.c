@@ -2,7 +2,7 @@
 #include "harness/base/sinks.h"
 #include "harness/run/framework/framework_case.h"
 #include "harness/run/framework/framework_target.h"
-#include "harness/run/workers/subject.h"
+#include "harness/run/process/subject.h"
 
 #include <inttypes.h>
 #include <stdio.h>

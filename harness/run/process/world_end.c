@@ -1,4 +1,4 @@
-#include "harness/run/workers/world_end.h"
+#include "harness/run/process/world_end.h"
 
 #include "harness/base/hash.h"
 
@@ -9,12 +9,12 @@
 /* A world counts as still when it is found the same this many times in a row. */
 enum { STILL_LOOKS = 5, STILL_PAUSE_MS = 20 };
 
-static int weight_of(const struct sf_worker_page *page) {
+static int weight_of(const struct sf_process_page *page) {
   if (page->signal) return 3;
   return page->progress.in_call == SF_COMM_OUTSIDE ? 2 : page->progress.in_call == SF_COMM_INSIDE ? 1 : 0;
 }
 
-static int32_t heaviest(const struct sf_worker_page *const *pages, int32_t count) {
+static int32_t heaviest(const struct sf_process_page *const *pages, int32_t count) {
   int32_t best = 0;
   for (int32_t i = 1; i < count; i++) {
     if (weight_of(pages[i]) > weight_of(pages[best])) best = i;
@@ -22,7 +22,7 @@ static int32_t heaviest(const struct sf_worker_page *const *pages, int32_t count
   return best;
 }
 
-static uint64_t state_of(const struct sf_worker_page *const *pages, int32_t count) {
+static uint64_t state_of(const struct sf_process_page *const *pages, int32_t count) {
   uint64_t state = 0;
   for (int32_t i = 0; i < count; i++) {
     state = sf_hash_u64(state, (uint64_t)pages[i]->progress.in_call);
@@ -32,7 +32,7 @@ static uint64_t state_of(const struct sf_worker_page *const *pages, int32_t coun
   return state;
 }
 
-static bool stands_still(const struct sf_worker_page *const *pages, int32_t count) {
+static bool stands_still(const struct sf_process_page *const *pages, int32_t count) {
   const struct timespec pause = {0, STILL_PAUSE_MS * 1000000L};
   const uint64_t state = state_of(pages, count);
   for (int look = 0; look < STILL_LOOKS; look++) {
@@ -42,14 +42,14 @@ static bool stands_still(const struct sf_worker_page *const *pages, int32_t coun
   return true;
 }
 
-uint64_t sf_world_waiting(const struct sf_worker_page *const *pages, int32_t count) {
+uint64_t sf_world_waiting(const struct sf_process_page *const *pages, int32_t count) {
   const uint64_t state = state_of(pages, count);
   return count < 2 || weight_of(pages[heaviest(pages, count)]) > 1 ? 0 : state | 1;
 }
 
-void sf_world_end_find(struct sf_world_end *out, const struct sf_worker_page *const *pages, int32_t count, bool hang) {
+void sf_world_end_find(struct sf_world_end *out, const struct sf_process_page *const *pages, int32_t count, bool hang) {
   const int32_t best = heaviest(pages, count);
-  const struct sf_worker_page *page = pages[best];
+  const struct sf_process_page *page = pages[best];
   const bool waits = weight_of(page) == 1;
   out->page = page;
   out->rank = count > 1 ? best : page->progress.rank;

@@ -1,8 +1,8 @@
 /* Cases of the built-in layers, and of plugins of layers or of a model. */
 #include "harness/base/sinks.h"
+#include "harness/run/process/subject.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/trial/table.h"
-#include "harness/run/workers/subject.h"
 #include "targets/plugin/plugin_target.h"
 
 #include <inttypes.h>
@@ -41,7 +41,7 @@ static void ask_flat_bound(struct sf_engine *engine, const struct sf_case *c, st
 /* Without an engine the failure is no verdict on the code under test, which has not run. */
 static bool make_engine(struct sf_workbench *bench, struct sf_outcome *outcome) {
   const struct sf_pool_options *options = bench->options;
-  struct sf_worker_page *page = bench->page;
+  struct sf_process_page *page = bench->page;
   const struct sf_engine_options engine_options = {.device = options->device,
                                                    .gemm = options->gemm,
                                                    .hash_trace = options->hash_trace,

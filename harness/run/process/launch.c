@@ -1,6 +1,6 @@
 /* Rank sets started by a launcher command (mpirun) on this machine. Every rank connects to a socket and gets each job that it takes part
  * in; rank 0 answers, and any rank may answer that the communication failed, which rank 0 may never hear of. In between stands a relay
- * process, which leads the launcher's process group and speaks to the pool like any other worker: one job at a time, so that no rank is
+ * process, which leads the launcher's process group and speaks to the pool like any other process: one job at a time, so that no rank is
  * ahead of the others.
  *
  * A set ends by its ranks being killed: the launcher then cleans up (shared memory, session folders) and ends. What keeps it from outliving
@@ -10,9 +10,9 @@
 #include "harness/base/sinks.h"
 #include "harness/base/system/temporary.h"
 #include "harness/comm/nccl.h"
+#include "harness/run/process/process.h"
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"
-#include "harness/run/workers/worker.h"
 #include "harness/worker/descendants.h"
 #include "harness/worker/launcher.h"
 #include "harness/worker/shell.h"
@@ -187,7 +187,7 @@ static _Noreturn void relay_main(int pool_fd, int listen_fd, const struct sf_poo
   signal(SIGINT, SIG_IGN);
   prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans become ours */
   const int keep[2] = {pool_fd < listen_fd ? pool_fd : listen_fd, pool_fd < listen_fd ? listen_fd : pool_fd};
-  sf_launcher_close_others(keep, 2); /* the store's lock and other workers' descriptors would live on in this process */
+  sf_launcher_close_others(keep, 2); /* the store's lock and other processes' descriptors would live on in this process */
   relay.pool_fd = pool_fd;
   relay.listen_fd = listen_fd;
   relay.world = options->launch_ranks;
@@ -203,8 +203,8 @@ static _Noreturn void relay_main(int pool_fd, int listen_fd, const struct sf_poo
 
 /* --- pool's side ----------------------------------------------------------------------------------------------- */
 
-static struct sf_worker_page *map_pages(const char *path, int32_t count, int flags) {
-  const size_t size_bytes = (size_t)count * sizeof(struct sf_worker_page);
+static struct sf_process_page *map_pages(const char *path, int32_t count, int flags) {
+  const size_t size_bytes = (size_t)count * sizeof(struct sf_process_page);
   const int fd = open(path, O_RDWR | O_CLOEXEC | flags, 0600);
   if (fd < 0) return NULL;
   void *pages = MAP_FAILED;
@@ -215,12 +215,12 @@ static struct sf_worker_page *map_pages(const char *path, int32_t count, int fla
 }
 
 /* The pages of a launched set are a file, since its ranks are no children of ours. */
-static bool make_pages(struct sf_worker *worker, const char *path, int32_t ranks) {
-  sf_worker_unmap(worker);
-  worker->page = map_pages(path, ranks, O_CREAT);
-  if (!worker->page) return false;
-  worker->page_count = ranks;
-  for (int32_t i = 0; i < ranks; i++) worker->page[i].progress.rank = worker->page[i].trace_rank = -1;
+static bool make_pages(struct sf_process *process, const char *path, int32_t ranks) {
+  sf_process_unmap(process);
+  process->page = map_pages(path, ranks, O_CREAT);
+  if (!process->page) return false;
+  process->page_count = ranks;
+  for (int32_t i = 0; i < ranks; i++) process->page[i].progress.rank = process->page[i].trace_rank = -1;
   return true;
 }
 
@@ -238,12 +238,12 @@ static pid_t fork_relay(const int pair[2], int listen_fd, const struct sf_pool_o
 }
 
 /* The ranks' socket and pages are found by name until all ranks are there; from then on both sides hold them open. */
-static enum sf_status start_in(const char *folder, struct sf_worker *worker, const struct sf_pool_options *options) {
+static enum sf_status start_in(const char *folder, struct sf_process *process, const struct sf_pool_options *options) {
   char socket_path[PATH_TEXT], page_path[PATH_TEXT], ready = 0;
   int pair[2] = {-1, -1};
   snprintf(socket_path, sizeof socket_path, "%.80s/socket", folder);
   snprintf(page_path, sizeof page_path, "%.80s/page", folder);
-  const int listen_fd = make_pages(worker, page_path, options->launch_ranks) ? sf_launcher_listen(socket_path, SF_LAUNCH_RANKS_MAX) : -1;
+  const int listen_fd = make_pages(process, page_path, options->launch_ranks) ? sf_launcher_listen(socket_path, SF_LAUNCH_RANKS_MAX) : -1;
   const bool paired = listen_fd >= 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0;
   const pid_t pid = paired ? fork_relay(pair, listen_fd, options, socket_path, page_path) : -1;
   if (listen_fd >= 0) close(listen_fd);
@@ -253,31 +253,31 @@ static enum sf_status start_in(const char *folder, struct sf_worker *worker, con
     return SF_EIO;
   }
   setpgid(pid, pid);
-  worker->pid = pid;
-  worker->fd = pair[0];
-  worker->launched = true;
-  if (sf_fd_read(worker->fd, &ready, sizeof ready)) return SF_OK;
-  sf_worker_stop(worker);
+  process->pid = pid;
+  process->fd = pair[0];
+  process->launched = true;
+  if (sf_fd_read(process->fd, &ready, sizeof ready)) return SF_OK;
+  sf_process_stop(process);
   return SF_EIO;
 }
 
-enum sf_status sf_launch_start(struct sf_worker *worker, const struct sf_pool_options *options) {
+enum sf_status sf_launch_start(struct sf_process *process, const struct sf_pool_options *options) {
   struct sf_temporary folder;
   if (options->launch_ranks < 1 || options->launch_ranks > SF_LAUNCH_RANKS_MAX) return SF_EUSAGE;
   if (sf_temporary_create(&folder, "/tmp", NULL) != SF_OK) return SF_EIO;
   sf_temporary_keep(&folder);
-  const enum sf_status status = start_in(folder.path, worker, options);
+  const enum sf_status status = start_in(folder.path, process, options);
   sf_temporary_remove(&folder);
   return status;
 }
 
-void sf_launch_end(const struct sf_worker *worker) {
+void sf_launch_end(const struct sf_process *process) {
   struct sf_watch watch = {0};
   siginfo_t info;
-  kill(worker->pid, SIGTERM);
+  kill(process->pid, SIGTERM);
   do {
     info.si_pid = 0;
-    if (waitid(P_PID, (id_t)worker->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0) return;
+    if (waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0) return;
     usleep(2000);
   } while (sf_watch_seconds(&watch) < END_SECONDS + 1);
 }
@@ -293,7 +293,7 @@ static int connect_to(const char *path) {
   return -1;
 }
 
-static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_worker_page *page, const struct sf_pool_options *pool) {
+static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_process_page *page, const struct sf_pool_options *pool) {
   const struct sf_engine_options options = {.device = pool->device,
                                             .gemm = pool->gemm,
                                             .max_memory = pool->max_memory,
@@ -337,11 +337,11 @@ int sf_launch_rank_main(const char *socket_path, const char *page_path, const st
     sf_print(stderr, "shardfuzz: %s\n", error.text);
     return 3;
   }
-  struct sf_worker_page *pages = map_pages(page_path, sf_mpi_world(mpi), 0);
+  struct sf_process_page *pages = map_pages(page_path, sf_mpi_world(mpi), 0);
   if (!pages) return 3;
-  struct sf_worker_page *page = &pages[sf_mpi_rank(mpi)];
+  struct sf_process_page *page = &pages[sf_mpi_rank(mpi)];
   page->pid = getpid();
-  sf_worker_watch_signals(page);
+  sf_process_watch_signals(page);
   const struct hello hello = {sf_mpi_rank(mpi), sf_mpi_world(mpi)};
   const int fd = connect_to(socket_path);
   if (fd < 0 || !sf_fd_write(fd, &hello, sizeof hello)) return 3;

@@ -1,12 +1,12 @@
-#include "harness/run/workers/worker.h"
+#include "harness/run/process/process.h"
 
 #include "harness/base/alloc.h"
 #include "harness/base/system/system_memory.h"
 #include "harness/base/system/walled.h"
 #include "harness/run/framework/framework.h"
 #include "harness/run/opfuzz/op_memory.h"
-#include "harness/run/workers/subject.h"
-#include "harness/run/workers/world_end.h"
+#include "harness/run/process/subject.h"
+#include "harness/run/process/world_end.h"
 #include "harness/worker/starved.h"
 #include "harness/worker/warden.h"
 #include "targets/plugin/plugin_target.h"
@@ -47,42 +47,42 @@ bool sf_fd_read(int fd, void *data, size_t size_bytes) {
   return true;
 }
 
-/* For the watchers of sets of ranks, and of workers of its own, that a worker has started: they end with it. */
+/* For the watchers of sets of ranks, and of processes of its own, that a process has started: they end with it. */
 enum { GRACE_MS = 4000 };
 
 /* --- parent's side --------------------------------------------------------------------------------------------- */
 
-static enum sf_status make_page(struct sf_worker *worker) {
-  if (worker->page_count > 1) sf_worker_unmap(worker);
-  if (!worker->page) {
-    void *page = mmap(NULL, sizeof *worker->page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+static enum sf_status make_page(struct sf_process *process) {
+  if (process->page_count > 1) sf_process_unmap(process);
+  if (!process->page) {
+    void *page = mmap(NULL, sizeof *process->page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return SF_ENOMEM;
-    worker->page = page;
-    worker->page_count = 1;
+    process->page = page;
+    process->page_count = 1;
   }
-  memset(worker->page, 0, sizeof *worker->page);
-  worker->page->progress.rank = worker->page->trace_rank = -1;
+  memset(process->page, 0, sizeof *process->page);
+  process->page->progress.rank = process->page->trace_rank = -1;
   return SF_OK;
 }
 
-static _Noreturn void child_main(int fd, struct sf_worker *worker, const struct sf_pool_options *options) {
+static _Noreturn void child_main(int fd, struct sf_process *process, const struct sf_pool_options *options) {
   signal(SIGINT, SIG_IGN);
   signal(SIGTERM, SIG_DFL);
-  sf_worker_main(fd, worker->page, &worker->said, options);
+  sf_process_main(fd, process->page, &process->said, options);
 }
 
-enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_options *options, bool for_shrinking) {
-  enum sf_status status = make_page(worker);
+enum sf_status sf_process_start(struct sf_process *process, const struct sf_pool_options *options, bool for_shrinking) {
+  enum sf_status status = make_page(process);
   if (status != SF_OK) return status;
-  worker->received = 0;
-  worker->answered = 0;
-  worker->kills = sf_memory_kills();
-  worker->for_shrinking = for_shrinking;
-  if (options->launcher && !for_shrinking) return sf_launch_start(worker, options);
+  process->received = 0;
+  process->answered = 0;
+  process->kills = sf_memory_kills();
+  process->for_shrinking = for_shrinking;
+  if (options->launcher && !for_shrinking) return sf_launch_start(process, options);
   int pair[2];
-  if (worker->said.memory <= 0) (void)!sf_said_open(&worker->said); /* without it nothing is quoted */
+  if (process->said.memory <= 0) (void)!sf_said_open(&process->said); /* without it nothing is quoted */
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return SF_EIO;
-  const pid_t pid = sf_warden_fork(&worker->warden, for_shrinking || options->framework ? GRACE_MS : 0);
+  const pid_t pid = sf_warden_fork(&process->warden, for_shrinking || options->framework ? GRACE_MS : 0);
   if (pid < 0) {
     close(pair[0]);
     close(pair[1]);
@@ -90,105 +90,105 @@ enum sf_status sf_worker_start(struct sf_worker *worker, const struct sf_pool_op
   }
   if (pid == 0) {
     close(pair[0]);
-    child_main(pair[1], worker, options);
+    child_main(pair[1], process, options);
   }
   close(pair[1]);
-  worker->pid = worker->page->pid = pid;
-  worker->fd = pair[0];
+  process->pid = process->page->pid = pid;
+  process->fd = pair[0];
   return SF_OK;
 }
 
-void sf_worker_unmap(struct sf_worker *worker) {
-  if (worker->page) munmap(worker->page, (size_t)worker->page_count * sizeof *worker->page);
-  worker->page = NULL;
-  worker->page_count = 0;
-  if (worker->said.memory > 0) sf_said_close(&worker->said);
+void sf_process_unmap(struct sf_process *process) {
+  if (process->page) munmap(process->page, (size_t)process->page_count * sizeof *process->page);
+  process->page = NULL;
+  process->page_count = 0;
+  if (process->said.memory > 0) sf_said_close(&process->said);
 }
 
 /* The relay of a launched set ends its ranks itself. */
-static void stop_relay(const struct sf_worker *worker) {
-  sf_launch_end(worker);
-  kill(-worker->pid, SIGKILL);
-  kill(worker->pid, SIGKILL);
-  while (waitpid(worker->pid, NULL, 0) < 0 && errno == EINTR) continue;
+static void stop_relay(const struct sf_process *process) {
+  sf_launch_end(process);
+  kill(-process->pid, SIGKILL);
+  kill(process->pid, SIGKILL);
+  while (waitpid(process->pid, NULL, 0) < 0 && errno == EINTR) continue;
 }
 
-void sf_worker_ask_to_stop(const struct sf_worker *worker) { sf_warden_ask(&worker->warden); }
+void sf_process_ask_to_stop(const struct sf_process *process) { sf_warden_ask(&process->warden); }
 
-int sf_worker_stop(struct sf_worker *worker) {
-  if (worker->fd > 0) close(worker->fd);
-  worker->fd = 0;
-  if (worker->launched) stop_relay(worker);
-  const int how = sf_warden_end(&worker->warden);
-  worker->pid = 0;
-  worker->launched = false;
+int sf_process_stop(struct sf_process *process) {
+  if (process->fd > 0) close(process->fd);
+  process->fd = 0;
+  if (process->launched) stop_relay(process);
+  const int how = sf_warden_end(&process->warden);
+  process->pid = 0;
+  process->launched = false;
   return how;
 }
 
-bool sf_worker_send(struct sf_worker *worker) {
-  const size_t size_bytes = (size_t)(worker->job_count - worker->job_next) * sizeof *worker->jobs;
-  return sf_fd_write(worker->fd, &worker->jobs[worker->job_next], size_bytes);
+bool sf_process_send(struct sf_process *process) {
+  const size_t size_bytes = (size_t)(process->job_count - process->job_next) * sizeof *process->jobs;
+  return sf_fd_write(process->fd, &process->jobs[process->job_next], size_bytes);
 }
 
 /* Processor seconds that the process has used; infinite where they say nothing, its work being done by others. */
-static double cpu_seconds(const struct sf_worker *worker) {
+static double cpu_seconds(const struct sf_process *process) {
   clockid_t clock;
   struct timespec used;
-  if (worker->for_shrinking || clock_getcpuclockid(worker->pid, &clock) != 0 || clock_gettime(clock, &used) != 0) return INFINITY;
+  if (process->for_shrinking || clock_getcpuclockid(process->pid, &clock) != 0 || clock_gettime(clock, &used) != 0) return INFINITY;
   return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
 }
 
 /* The longest that a rank of the set has waited for a processor since it was set off: the others may wait for it. */
-static double starved_seconds(const struct sf_worker *worker) {
+static double starved_seconds(const struct sf_process *process) {
   double longest = 0;
-  for (int32_t i = 0; i < worker->page_count; i++)
-    longest = fmax(longest, sf_starved_seconds(worker->page[i].pid) - worker->page[i].starved);
+  for (int32_t i = 0; i < process->page_count; i++)
+    longest = fmax(longest, sf_starved_seconds(process->page[i].pid) - process->page[i].starved);
   return longest;
 }
 
 /* Whether time counts that its processes could have run in, and no other; else their processor time does. */
-static bool counts_starving(const struct sf_worker *worker) {
-  const struct sf_job *job = &worker->jobs[worker->job_next];
-  return worker->launched || (job->kind == SF_JOB_RUN && sf_case_is_operation(&job->c));
+static bool counts_starving(const struct sf_process *process) {
+  const struct sf_job *job = &process->jobs[process->job_next];
+  return process->launched || (job->kind == SF_JOB_RUN && sf_case_is_operation(&job->c));
 }
 
-void sf_worker_set_off(struct sf_worker *worker) {
-  worker->since = sf_watch_seconds(&worker->watch);
-  worker->cpu_since = cpu_seconds(worker);
-  worker->waiting = 0;
-  worker->seen = 0;
-  for (int32_t i = 0; counts_starving(worker) && i < worker->page_count; i++)
-    worker->page[i].starved = sf_starved_seconds(worker->page[i].pid);
+void sf_process_set_off(struct sf_process *process) {
+  process->since = sf_watch_seconds(&process->watch);
+  process->cpu_since = cpu_seconds(process);
+  process->waiting = 0;
+  process->seen = 0;
+  for (int32_t i = 0; counts_starving(process) && i < process->page_count; i++)
+    process->page[i].starved = sf_starved_seconds(process->page[i].pid);
 }
 
-double sf_worker_seconds(struct sf_worker *worker) { return sf_watch_seconds(&worker->watch) - worker->since; }
+double sf_process_seconds(struct sf_process *process) { return sf_watch_seconds(&process->watch) - process->since; }
 
 /* The pages of the case's ranks, as long as `pages` is kept. */
-static int32_t pages_of_case(const struct sf_worker_page **pages, const struct sf_worker *worker) {
-  const int64_t ranks = sf_case_ranks(&worker->jobs[worker->job_next].c);
-  const int32_t count = ranks < worker->page_count ? (int32_t)ranks : worker->page_count;
-  for (int32_t i = 0; i < count; i++) pages[i] = &worker->page[i];
+static int32_t pages_of_case(const struct sf_process_page **pages, const struct sf_process *process) {
+  const int64_t ranks = sf_case_ranks(&process->jobs[process->job_next].c);
+  const int32_t count = ranks < process->page_count ? (int32_t)ranks : process->page_count;
+  for (int32_t i = 0; i < count; i++) pages[i] = &process->page[i];
   return count;
 }
 
 /* Whether all ranks of a launched set wait, and have waited at the same places for a quarter of the deadline, two seconds at least: ranks
  * that spin keep each other from a processor, and need no more time. */
-static bool wait_for_each_other(struct sf_worker *worker, double seconds) {
-  static const struct sf_worker_page *pages[SF_LAUNCH_RANKS_MAX];
-  const int32_t count = pages_of_case(pages, worker);
+static bool wait_for_each_other(struct sf_process *process, double seconds) {
+  static const struct sf_process_page *pages[SF_LAUNCH_RANKS_MAX];
+  const int32_t count = pages_of_case(pages, process);
   const uint64_t waiting = sf_world_waiting(pages, count);
-  const double now = sf_watch_seconds(&worker->watch);
-  if (waiting != worker->waiting) worker->waiting = waiting, worker->waiting_since = now;
-  return waiting != 0 && now - worker->waiting_since >= fmax(seconds / 4, 2);
+  const double now = sf_watch_seconds(&process->watch);
+  if (waiting != process->waiting) process->waiting = waiting, process->waiting_since = now;
+  return waiting != 0 && now - process->waiting_since >= fmax(seconds / 4, 2);
 }
 
-bool sf_worker_is_overdue(struct sf_worker *worker, double seconds) {
-  const int64_t seen = sf_worker_passes(worker).count;
-  if (seen != worker->seen) sf_worker_set_off(worker), worker->seen = seen;
-  const double passed = sf_worker_seconds(worker);
+bool sf_process_is_overdue(struct sf_process *process, double seconds) {
+  const int64_t seen = sf_process_passes(process).count;
+  if (seen != process->seen) sf_process_set_off(process), process->seen = seen;
+  const double passed = sf_process_seconds(process);
   if (passed <= seconds) return false;
-  if (passed > 10 * seconds || (worker->launched && wait_for_each_other(worker, seconds))) return true;
-  return counts_starving(worker) ? passed - starved_seconds(worker) > seconds : !(cpu_seconds(worker) - worker->cpu_since <= seconds);
+  if (passed > 10 * seconds || (process->launched && wait_for_each_other(process, seconds))) return true;
+  return counts_starving(process) ? passed - starved_seconds(process) > seconds : !(cpu_seconds(process) - process->cpu_since <= seconds);
 }
 
 /* What of a result is sent. */
@@ -198,22 +198,22 @@ static size_t result_bytes(const struct sf_job_result *result) {
                                : offsetof(struct sf_job_result, outcome);
 }
 
-bool sf_worker_answer(int fd, const struct sf_job_result *result) { return sf_fd_write(fd, result, result_bytes(result)); }
+bool sf_process_answer(int fd, const struct sf_job_result *result) { return sf_fd_write(fd, result, result_bytes(result)); }
 
-int sf_worker_receive(struct sf_worker *worker) {
+int sf_process_receive(struct sf_process *process) {
   static const size_t HEAD = offsetof(struct sf_job_result, outcome);
-  char *at = (char *)&worker->result + worker->received;
-  const size_t wanted = worker->received < HEAD ? HEAD : result_bytes(&worker->result);
-  const ssize_t done = recv(worker->fd, at, wanted - worker->received, MSG_DONTWAIT);
+  char *at = (char *)&process->result + process->received;
+  const size_t wanted = process->received < HEAD ? HEAD : result_bytes(&process->result);
+  const ssize_t done = recv(process->fd, at, wanted - process->received, MSG_DONTWAIT);
   if (done < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
   if (done == 0) return -1;
-  worker->received += (size_t)done;
-  if (worker->received < HEAD || worker->received < result_bytes(&worker->result)) return 0;
-  worker->received = 0;
+  process->received += (size_t)done;
+  if (process->received < HEAD || process->received < result_bytes(&process->result)) return 0;
+  process->received = 0;
   return 1;
 }
 
-static void place_text(char *out, size_t out_size, const struct sf_worker_page *page, const struct sf_case *c) {
+static void place_text(char *out, size_t out_size, const struct sf_process_page *page, const struct sf_case *c) {
   struct sf_catalog *catalog = NULL;
   char id[160];
   *out = '\0';
@@ -223,9 +223,9 @@ static void place_text(char *out, size_t out_size, const struct sf_worker_page *
   sf_catalog_destroy(catalog);
 }
 
-bool sf_worker_is_spent(const struct sf_worker *worker) {
-  for (int32_t i = 0; i < worker->page_count; i++)
-    if (worker->page[i].signal == SIGXCPU) return true;
+bool sf_process_is_spent(const struct sf_process *process) {
+  for (int32_t i = 0; i < process->page_count; i++)
+    if (process->page[i].signal == SIGXCPU) return true;
   return false;
 }
 
@@ -237,12 +237,12 @@ void sf_outcome_of_lack(struct sf_outcome *outcome, const struct sf_case *c) {
   outcome->ranks = (int32_t)sf_case_ranks(c);
 }
 
-bool sf_worker_lacked(const struct sf_worker *worker, const char *where, struct sf_outcome *outcome) {
+bool sf_process_lacked(const struct sf_process *process, const char *where, struct sf_outcome *outcome) {
   bool caught = false;
-  for (int32_t i = 0; i < worker->page_count; i++) caught |= worker->page[i].signal != 0;
-  const bool memory = !caught && sf_memory_kills() > worker->kills;
-  if (!memory && !sf_worker_is_spent(worker)) return false;
-  sf_outcome_of_lack(outcome, &worker->jobs[worker->job_next].c);
+  for (int32_t i = 0; i < process->page_count; i++) caught |= process->page[i].signal != 0;
+  const bool memory = !caught && sf_memory_kills() > process->kills;
+  if (!memory && !sf_process_is_spent(process)) return false;
+  sf_outcome_of_lack(outcome, &process->jobs[process->job_next].c);
   if (memory)
     snprintf(outcome->text, sizeof outcome->text, "out of memory: the system ended the process%s (fewer --jobs, or --max-memory)", where);
   else
@@ -250,16 +250,16 @@ bool sf_worker_lacked(const struct sf_worker *worker, const char *where, struct 
   return true;
 }
 
-struct sf_passes sf_worker_passes(const struct sf_worker *worker) {
-  const struct sf_job *job = &worker->jobs[worker->job_next];
-  const bool has = job->range && worker->page->range_first == job->tag; /* else its process has not come to it, or ended in between */
-  return has ? worker->page->passes : (struct sf_passes){0};
+struct sf_passes sf_process_passes(const struct sf_process *process) {
+  const struct sf_job *job = &process->jobs[process->job_next];
+  const bool has = job->range && process->page->range_first == job->tag; /* else its process has not come to it, or ended in between */
+  return has ? process->page->passes : (struct sf_passes){0};
 }
 
-void sf_ranks_outcome_of_death(struct sf_worker *worker, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome) {
-  static const struct sf_worker_page *pages[SF_LAUNCH_RANKS_MAX];
-  const struct sf_case *c = &worker->jobs[worker->job_next].c;
-  const int32_t count = pages_of_case(pages, worker);
+void sf_ranks_outcome_of_death(struct sf_process *process, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome) {
+  static const struct sf_process_page *pages[SF_LAUNCH_RANKS_MAX];
+  const struct sf_case *c = &process->jobs[process->job_next].c;
+  const int32_t count = pages_of_case(pages, process);
   struct sf_world_end end;
   char place[240], told[240], where[sizeof end.label + sizeof place + 16], said[160] = "", text[640];
   (void)options;
@@ -267,30 +267,30 @@ void sf_ranks_outcome_of_death(struct sf_worker *worker, const struct sf_pool_op
   sf_world_end_text(told, sizeof told, &end);
   place_text(place, sizeof place, end.page, c);
   snprintf(where, sizeof where, " after '%s'%s", end.label, place);
-  if (!hang && sf_worker_lacked(worker, where, outcome)) return;
-  if (worker->said.memory > 0) sf_said_last(&worker->said, said, sizeof said);
+  if (!hang && sf_process_lacked(process, where, outcome)) return;
+  if (process->said.memory > 0) sf_said_last(&process->said, said, sizeof said);
   if (end.cls != SF_CLASS_CRASH || *end.page->fault) *said = '\0';
   snprintf(text, sizeof text, "%s%s%s%s", told, *said ? ", having said: " : "", said, place);
   sf_outcome_from_failure(outcome, c, end.cls, end.manner, end.rank, end.label, text);
 }
 
-void sf_worker_outcome_of_death(struct sf_worker *worker, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome) {
-  const struct sf_case *c = &worker->jobs[worker->job_next].c;
+void sf_process_outcome_of_death(struct sf_process *process, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome) {
+  const struct sf_case *c = &process->jobs[process->job_next].c;
   memset(outcome, 0, sizeof *outcome);
   outcome->ranks = (int32_t)sf_case_ranks(c);
-  sf_subject_of(c)->outcome_of_death(worker, options, hang, outcome);
+  sf_subject_of(c)->outcome_of_death(process, options, hang, outcome);
 }
 
 /* --- child's side ---------------------------------------------------------------------------------------------- */
 
 /* Of this process; written once before the handlers are on. */
-static struct sf_worker_page *watched_page;
+static struct sf_process_page *watched_page;
 static pid_t watched_process;
 static const struct sf_op_memory *watched_operands;
 
-void sf_worker_watch_operands(const struct sf_op_memory *memory) { watched_operands = memory; }
+void sf_process_watch_operands(const struct sf_op_memory *memory) { watched_operands = memory; }
 
-static void note_operand(struct sf_worker_page *page, const siginfo_t *info, const void *context) {
+static void note_operand(struct sf_process_page *page, const siginfo_t *info, const void *context) {
   char where[sizeof page->fault - 8];
   const enum sf_access access = sf_walled_access(context);
   page->operand = sf_op_memory_where(where, sizeof where, watched_operands, info->si_addr, access == SF_ACCESS_WRITE);
@@ -311,7 +311,7 @@ static void cut_call(char *label) {
 
 /* What is found when a plugin returns is booked under its name, not under the call that it made last: so is the same bug where it faults.
  */
-void sf_worker_note_signal(struct sf_worker_page *page, const siginfo_t *info, const void *context) {
+void sf_process_note_signal(struct sf_process_page *page, const siginfo_t *info, const void *context) {
   page->fault[0] = '\0';
   page->manner = SF_MANNER_DIED;
   if (watched_operands && (info->si_signo == SIGSEGV || info->si_signo == SIGBUS))
@@ -325,11 +325,11 @@ void sf_worker_note_signal(struct sf_worker_page *page, const siginfo_t *info, c
 }
 
 static void on_fatal_signal(int number, siginfo_t *info, void *context) {
-  if (getpid() == watched_process) sf_worker_note_signal(watched_page, info, context); /* a child of a plugin's is its own affair */
+  if (getpid() == watched_process) sf_process_note_signal(watched_page, info, context); /* a child of a plugin's is its own affair */
   raise(number); /* SA_RESETHAND: the default action ends the process */
 }
 
-void sf_worker_catch_fatal(void (*handler)(int, siginfo_t *, void *)) {
+void sf_process_catch_fatal(void (*handler)(int, siginfo_t *, void *)) {
 #ifndef SF_SANITIZE
   static char stack[64 * 1024];
   static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU};
@@ -347,10 +347,10 @@ void sf_worker_catch_fatal(void (*handler)(int, siginfo_t *, void *)) {
 #endif
 }
 
-void sf_worker_watch_signals(struct sf_worker_page *page) {
+void sf_process_watch_signals(struct sf_process_page *page) {
   watched_page = page;
   watched_process = getpid();
-  sf_worker_catch_fatal(on_fatal_signal);
+  sf_process_catch_fatal(on_fatal_signal);
 }
 
 void sf_outcome_turn_to_wanted(struct sf_outcome *outcome, const struct sf_job *job) {
@@ -360,12 +360,12 @@ void sf_outcome_turn_to_wanted(struct sf_outcome *outcome, const struct sf_job *
     sf_outcome_turn_to_expected(outcome, &job->c.expect);
 }
 
-_Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_said *said, const struct sf_pool_options *options) {
+_Noreturn void sf_process_main(int fd, struct sf_process_page *page, struct sf_said *said, const struct sf_pool_options *options) {
   struct sf_workbench bench = {.options = options, .page = page, .said = said, .fd = fd};
   static struct sf_job job;
   static struct sf_job_result result;
   bool confined = false;
-  sf_worker_watch_signals(page);
+  sf_process_watch_signals(page);
   while (sf_fd_read(fd, &job, sizeof job)) {
     page->progress.rank = page->trace_rank = -1;
     page->progress.label[0] = '\0';
@@ -378,7 +378,7 @@ _Noreturn void sf_worker_main(int fd, struct sf_worker_page *page, struct sf_sai
       sf_subject_of(&job.c)->run(&bench, &job, &result);
     }
     if (getpid() != watched_process) _exit(0); /* forked by a plugin: the result is the other's to tell */
-    if (!sf_worker_answer(fd, &result)) break;
+    if (!sf_process_answer(fd, &result)) break;
   }
   sf_pool_destroy(bench.shrinkers);
   sf_framework_destroy(bench.framework);

@@ -1,8 +1,8 @@
-#include "harness/run/workers/rank_page.h"
+#include "harness/run/process/rank_page.h"
 
 #include "harness/base/alloc.h"
 #include "harness/base/system/temporary.h"
-#include "harness/run/workers/world_end.h"
+#include "harness/run/process/world_end.h"
 #include "harness/worker/starved.h"
 
 #include <errno.h>
@@ -26,14 +26,14 @@ struct sf_rank_watch {
   struct sf_mpi *mpi;
   int32_t rank, world, first, count;
   struct sf_rank_page *own;
-  struct sf_rank_page **pages;               /* of every rank of the job; NULL = its file cannot be reached from here */
-  const struct sf_worker_page **trial_pages; /* room for those of one trial */
-  volatile sig_atomic_t stopped;             /* a trial that goes on is given up, and tells nothing of its case */
-  volatile sig_atomic_t ticks_left;          /* of the timer, until the deadline */
-  double tick_seconds, seconds, ran;         /* between ticks; of the trial's deadline; counted by ticks since it began */
-  double starved_before;                     /* by this rank, when the trial began */
-  uint64_t waiting;                          /* as the ranks were found at the deadline; 0: not yet, or not all waited */
-  double waiting_since;                      /* `ran` at that moment */
+  struct sf_rank_page **pages;                /* of every rank of the job; NULL = its file cannot be reached from here */
+  const struct sf_process_page **trial_pages; /* room for those of one trial */
+  volatile sig_atomic_t stopped;              /* a trial that goes on is given up, and tells nothing of its case */
+  volatile sig_atomic_t ticks_left;           /* of the timer, until the deadline */
+  double tick_seconds, seconds, ran;          /* between ticks; of the trial's deadline; counted by ticks since it began */
+  double starved_before;                      /* by this rank, when the trial began */
+  uint64_t waiting;                           /* as the ranks were found at the deadline; 0: not yet, or not all waited */
+  double waiting_since;                       /* `ran` at that moment */
   const char *hint;
   char path[RANK_PATH_TEXT];
 };
@@ -78,7 +78,8 @@ static bool is_first_to_tell(const struct sf_rank_watch *watch) {
 static void tell(const struct sf_rank_watch *watch, const char *text) {
   char line[LINE_TEXT];
   int length;
-  if (watch->own->index < 0) length = snprintf(line, sizeof line, "shardfuzz: %.1200s%s\n", text, watch->hint);
+  if (watch->own->index < 0)
+    length = snprintf(line, sizeof line, "shardfuzz: %.1200s%s\n", text, watch->hint);
   else
     length = snprintf(line, sizeof line, "shardfuzz: %scase %" PRId64 ": %.1200s%s\n", watch->own->shrinking ? "shrinking " : "",
                       watch->own->index, text, watch->hint);
@@ -103,9 +104,9 @@ static void on_fatal(int number, siginfo_t *info, void *context) {
     return;
   }
   struct sf_rank_page *own = watching->own;
-  sf_worker_note_signal(&own->worker, info, context);
+  sf_process_note_signal(&own->process, info, context);
   if (own->active && is_first_to_tell(watching)) {
-    const struct sf_worker_page *page = &own->worker;
+    const struct sf_process_page *page = &own->process;
     struct sf_world_end end;
     sf_world_end_find(&end, &page, 1, false);
     end.rank = watching->rank - watching->first;
@@ -118,14 +119,14 @@ static void on_fatal(int number, siginfo_t *info, void *context) {
 /* A rank that is through may wait for its next trial already. When some ranks cannot be seen from here, this one can speak for itself only.
  */
 static int32_t look_around(struct sf_rank_watch *watch) {
-  static const struct sf_worker_page through = {.progress = {.in_call = SF_COMM_ENDED}};
+  static const struct sf_process_page through = {.progress = {.in_call = SF_COMM_ENDED}};
   for (int32_t i = 0; i < watch->count; i++) {
     const struct sf_rank_page *page = watch->pages[watch->first + i];
     if (!page) {
-      watch->trial_pages[0] = &watch->own->worker;
+      watch->trial_pages[0] = &watch->own->process;
       return 1;
     }
-    watch->trial_pages[i] = page->active && page->index == watch->own->index ? &page->worker : &through;
+    watch->trial_pages[i] = page->active && page->index == watch->own->index ? &page->process : &through;
   }
   return watch->count;
 }
@@ -238,7 +239,7 @@ enum sf_status sf_rank_watch_open(struct sf_rank_watch **out, struct sf_mpi *mpi
     watch->pages[i] = i == watch->rank ? watch->own : map_file(path, false);
   }
   watching = watch;
-  sf_worker_catch_fatal(on_fatal);
+  sf_process_catch_fatal(on_fatal);
   signal(SIGALRM, on_tick);
   watch_stop(SIGINT);
   watch_stop(SIGTERM);
@@ -289,7 +290,7 @@ enum sf_status sf_rank_watch_begin(struct sf_rank_watch *watch, const struct sf_
   watch->first = trial->first;
   watch->count = trial->count;
   memset(own, 0, sizeof *own);
-  own->worker.progress.rank = own->worker.trace_rank = -1;
+  own->process.progress.rank = own->process.trace_rank = -1;
   own->index = trial->index;
   if (trial->found) {
     own->found = *trial->found;
@@ -307,7 +308,9 @@ void sf_rank_watch_end(struct sf_rank_watch *watch) {
   watch->own->active = 0;
 }
 
-struct sf_worker_page *sf_rank_watch_page(const struct sf_rank_watch *watch) { return &watch->own->worker; }
+struct sf_process_page *sf_rank_watch_page(const struct sf_rank_watch *watch) {
+  return &watch->own->process;
+}
 
 void sf_rank_watch_unlink(struct sf_rank_watch *watch) { unlink(watch->path); }
 
