@@ -116,6 +116,8 @@ static void document_write(struct writer *writer, const struct sf_report *report
   check(writer, xmlTextWriterEndDocument(writer->xml));
 }
 
+/* UTF-8 (https://github.com/testmoapp/junitxml): a test suite with a test for each item, facts as its properties. Characters that XML
+ * cannot hold are replaced (utf8.h); seconds that are not finite are written as 0. */
 enum sf_status sf_report_append_junit(struct sf_text *out, const struct sf_report *report) {
   struct writer writer = {0};
   enum sf_status status = SF_ENOMEM;

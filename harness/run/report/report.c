@@ -96,14 +96,6 @@ static void list_paths(const char *out[FORMAT_COUNT], const struct sf_report_pat
   SF_REPORT_FORMAT_MAP(PATH, )
 }
 
-bool sf_report_is_wanted(const struct sf_report_paths *paths) {
-  const char *path[FORMAT_COUNT];
-  bool any = false;
-  list_paths(path, paths);
-  for (int32_t i = 0; i < FORMAT_COUNT; i++) any |= path[i] != NULL;
-  return any;
-}
-
 enum sf_status sf_report_check(const struct sf_report_paths *paths, struct sf_error *error) {
   const char *path[FORMAT_COUNT];
   enum sf_status status = SF_OK;

@@ -73,14 +73,11 @@ struct sf_report_paths {
 #define SF_REPORT_OPTION(format, text, owner, member) SF_OPTION_AT(owner, #format, TEXT, member.format, "FILE", text),
 #define SF_REPORT_OPTIONS(owner, member) SF_REPORT_FORMAT_MAP(SF_REPORT_OPTION, owner, member)
 
-/* Appends the report as JUnit XML, UTF-8 (https://github.com/testmoapp/junitxml): a test suite with a test for each item, facts as its
- * properties. Characters that XML cannot hold are replaced (utf8.h); seconds that are not finite are written as 0. SF_ENOMEM. */
-enum sf_status sf_report_append_junit(struct sf_text *out, const struct sf_report *report) SF_MUST_USE;
-/* Appends the report as a Markdown page: verdict, facts, a table of the items that are not quiet, and the story of each that failed. */
-enum sf_status sf_report_append_summary(struct sf_text *out, const struct sf_report *report) SF_MUST_USE;
+#define SF_APPEND(format, ...) enum sf_status sf_report_append_##format(struct sf_text *out, const struct sf_report *report) SF_MUST_USE;
+/* sf_report_append_FORMAT of each: appends the report, whose texts it makes safe for its readers. SF_ENOMEM. */
+SF_REPORT_FORMAT_MAP(SF_APPEND, )
+#undef SF_APPEND
 
-/* Whether any report was asked for. */
-bool sf_report_is_wanted(const struct sf_report_paths *paths);
 /* Whether every file can be written (sf_output_check). Before hours of work. */
 enum sf_status sf_report_check(const struct sf_report_paths *paths, struct sf_error *error) SF_MUST_USE;
 /* Writes all formats that were asked for, each file whole or not at all. SF_ENOMEM, and as sf_bytes_write_file fails. */

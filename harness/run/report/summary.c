@@ -1,4 +1,4 @@
-/* The Markdown page. */
+/* The Markdown page: verdict, facts, a table of the items that are not quiet, and the story of each that failed. */
 #include "harness/base/sinks.h"
 #include "harness/run/report/report.h"
 
