@@ -10,17 +10,18 @@
 #include <stdio.h>
 #include <string.h>
 
-/* No new cases while so many findings wait to be booked. */
+/* The campaign starts no new cases while this many findings wait to be booked. */
 enum { LEASE_INDICES = 256, PENDING_MAX = 4096 };
-/* Of operations: cases of a lease, and of a job, which is to take a moment and not longer. */
+/* For operations: how many cases a lease has, and a job, which should end quickly. */
 enum { LEASE_OPERATIONS = 1 << 16, RANGE_LEAST = 64, RANGE_MOST = 4096 };
 static const double RANGE_SECONDS = 0.05;
 static const double COMMIT_SECONDS = 0.5;
-/* Interrupted, cases that run may end for so long; then they are left for --resume, for one that hangs would have its whole deadline. */
+/* After an interrupt, running cases get this long to end. Then they are left for --resume: a case that hangs would use its whole
+ * deadline. */
 static const double STOP_SECONDS = 1;
 
-/* Findings are dealt with in the order of their indices, so that which of them are shrunk, and under which signature the others are
- * counted, does not depend on the number of workers. */
+/* Findings are handled in the order of their indices, so that the number of processes does not change which of them are shrunk, or under
+ * which signature the others are counted. */
 enum finding_state { WAITS_FOR_LOWER, TO_SHRINK, SHRINKING, SHRUNK, NOT_TO_SHRINK };
 
 /* A culprit of a case between its run and its row. */
@@ -41,10 +42,10 @@ struct key_queue {
   struct key_queue *next;
   char shrink_key[SF_SHRINK_KEY_TEXT];
   struct pending *first, *last;
-  int64_t shrinks; /* of its findings: to be shrunk, being shrunk, or shrunk and not booked */
+  int64_t shrinks; /* its findings that are to be shrunk, are being shrunk, or are shrunk and not booked */
 };
 
-/* Cases that were handed out together and are not back: from index on. */
+/* Cases that were handed out together, and of which no result is back: the first index and their number. */
 struct running {
   struct running *next;
   int64_t index, count;
@@ -55,12 +56,12 @@ struct campaign {
   struct sf_ledger ledger;
   int64_t next, end; /* leased indices not handed out yet */
   bool out_of_indices;
-  int64_t range;           /* of operations: cases of the next job */
+  int64_t range;           /* for operations: number of cases of the next job */
   struct running *running; /* by ascending index */
   struct pending *held;    /* findings with a lower index still running, by ascending index */
   struct key_queue *keys;
   int64_t pending_count;                  /* culprits that are not in the books */
-  int64_t pending_cases, shrinking_cases; /* their cases; those of which a culprit is being shrunk */
+  int64_t pending_cases, shrinking_cases; /* the cases of those culprits; the cases whose culprits are being shrunk */
   double start, committed;
   double stopped; /* when the interruption was seen; 0 = not */
 };
@@ -117,7 +118,7 @@ static void append(struct key_queue *queue, struct pending *p) {
   queue->last = p;
 }
 
-/* Whether nothing with a lower index of the same key is open, and it will not be shrunk (any more). */
+/* Whether the finding can be booked: all with a lower index and the same key are booked, and it will not be shrunk (any more). */
 static bool is_decided(struct campaign *k, struct pending *p) {
   const struct sf_booking booking = booking_of(p);
   struct key_queue *queue = p->queue;
@@ -174,7 +175,7 @@ static void release(struct campaign *k, struct pending *p) {
   settle(k, queue);
 }
 
-/* Findings whose lower indices have all come back. */
+/* Releases the findings for which all cases with a lower index are back. */
 static void release_held(struct campaign *k) {
   while (k->held && !failed(k) && !(k->running && k->running->index < k->held->index)) {
     struct pending *p = k->held;
@@ -250,7 +251,7 @@ static void note_running(struct campaign *k, int64_t index, int64_t count) {
   *at = r;
 }
 
-/* The first `count` of those from index on. */
+/* Notes that the first `count` cases from index on are back. */
 static void note_back(struct campaign *k, int64_t index, int64_t count) {
   struct running **at = &k->running;
   while (*at && (*at)->index != index) at = &(*at)->next;
@@ -347,7 +348,7 @@ static void case_done(struct campaign *k, const struct sf_job *job, const struct
 }
 
 static void range_done(struct campaign *k, const struct sf_job_result *result) {
-  static struct sf_job job; /* of the case behind those that passed */
+  static struct sf_job job; /* the case after those that passed */
   const int64_t passed = result->passes.count;
   if (passed > 0) {
     const double in_time = RANGE_SECONDS * (double)passed / result->passes.seconds;
@@ -425,7 +426,7 @@ static void add_waiting(struct sf_campaign_result *result, const struct pending 
     if (!list->is_further) sf_campaign_add_waiting(result, list->index);
 }
 
-/* Interrupted, findings that are not in the books have no verdict row: --resume runs their cases again, as if they had never run. */
+/* After an interrupt, findings that were not booked have no verdict row, so --resume runs their cases again. */
 static void count_waiting(const struct campaign *k, struct sf_campaign_result *result) {
   add_waiting(result, k->held);
   for (const struct key_queue *queue = k->keys; queue; queue = queue->next) add_waiting(result, queue->first);

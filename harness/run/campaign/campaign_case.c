@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Draws that contain the trigger of a known finding are replaced, except in this share of the logical functions. */
+/* A case that contains the trigger of a known finding is drawn again, except in this share of the logical functions. */
 enum { KNOWN_PERCENT = 10, REDRAWS_MAX = 16 };
 
 /* Version of the generator: raised when the same seed begins to draw other cases. */
@@ -51,7 +51,7 @@ enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_op
     return SF_OK;
   }
   for (uint64_t attempt = 0;; attempt++) {
-    /* Another draw follows no row of the covering table: the row's limits may contradict it. */
+    /* A second draw follows no row of the covering table, whose limits may contradict it. */
     const uint64_t seed = attempt ? sf_hash_u64(options->seed, attempt) : options->seed;
     const enum sf_status status =
         sf_cover_draw(out, attempt ? NULL : options->cover, &options->space, seed, options->layouts, index, error);
@@ -70,7 +70,7 @@ static uint64_t hash_known(uint64_t hash, const struct sf_known_entry *entry) {
   return hash;
 }
 
-/* Its fields too: another version of the worker draws other cases. */
+/* Includes the worker's fields: another version of the worker draws other cases. */
 static void append_framework(struct sf_text *text, const struct sf_choice_space *space) {
   const struct sf_description *description = space->description;
   uint64_t fields = 0;

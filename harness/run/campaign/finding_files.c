@@ -38,13 +38,13 @@ void sf_finding_shrink_text(char *out, size_t size, const struct sf_job_result *
     snprintf(out, size, "in %d of at most %d trials; minimal: %s", shrunk->evaluations, shrunk->budget,
              shrunk->minimal ? "yes" : "no (the budget ran out)");
   } else if (shrunk->end == SF_SHRINK_DONE) {
-    snprintf(out, size, "no: it was only run again, as asked for (a budget of 0 trials)");
+    snprintf(out, size, "no: the budget is 0 trials, so the case was only run again");
   } else if (shrunk->end == SF_SHRINK_FLAKY) {
-    snprintf(out, size, "no: run again, the case did not fail in the same way (flaky)");
+    snprintf(out, size, "no: in a second run the case did not fail in the same way (flaky)");
   } else {
     snprintf(out, size, "no: %s: %.*s",
-             shrunk->end == SF_SHRINK_LOST ? "the process that shrinks died again and again"
-                                           : "run again and again, the case never came to its end",
+             shrunk->end == SF_SHRINK_LOST ? "the process that shrinks the case died several times in a row"
+                                           : "the case was run several times to confirm it, and never ended",
              (int)strcspn(shrunk->outcome.text, "\n"), shrunk->outcome.text);
   }
 }

@@ -71,7 +71,7 @@ enum sf_status sf_known_read(struct sf_known *out, const char *path, struct sf_e
   json_error_t where;
   enum sf_status status = sf_bytes_read_file(&bytes, path, KNOWN_FILE_BYTES_MAX, error);
   if (status != SF_OK) return status == SF_EIO ? SF_EINPUT : status;
-  /* Jansson takes some failed allocations for syntax errors and others not at all: they are counted from outside. */
+  /* Jansson reports some failed allocations as syntax errors and ignores others, so they are counted here. */
   json_set_alloc_funcs(sf_alloc, sf_free);
   const uint64_t failures = sf_alloc_failures();
   json_t *root = json_loadb((const char *)bytes.data, bytes.size_bytes, JSON_REJECT_DUPLICATES, &where);
@@ -99,7 +99,7 @@ bool sf_known_has(const struct sf_known *known, const char *signature) {
   return false;
 }
 
-/* Fields that say nothing about whether a bug shows. */
+/* Fields that do not decide whether a bug shows. */
 static bool is_incidental(const struct sf_field *field) {
   return field->type == SF_FIELD_TEXT || strcmp(field->path, "seed") == 0 || strcmp(field->path, "schedule") == 0 ||
          strcmp(field->path, "mode") == 0;

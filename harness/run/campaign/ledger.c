@@ -15,8 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A signature that findings of a key were counted to, and to which later ones are. A signature has several keys: end to end, what goes
- * wrong first need not be what shrinking ends at. */
+/* Findings with this key are counted under this signature. A signature can have several keys: end to end, the tensor that goes wrong first
+ * need not be the one that shrinking ends at. */
 struct sf_ledger_seen {
   struct sf_ledger_seen *next;
   char shrink_key[SF_SHRINK_KEY_TEXT], signature[SF_SIGNATURE_TEXT];
@@ -28,7 +28,6 @@ void sf_ledger_fail(struct sf_ledger *ledger, enum sf_status status, const char 
   if (text) sf_error_set(&ledger->error, status, "%s", text);
 }
 
-/* For calls that have filled ledger->error themselves. */
 static void keep(struct sf_ledger *ledger, enum sf_status status) { sf_ledger_fail(ledger, status, NULL); }
 
 static void note_signature(struct sf_ledger *ledger, const char *shrink_key, const char *signature) {
@@ -46,7 +45,7 @@ static void note_signature(struct sf_ledger *ledger, const char *shrink_key, con
   ledger->seen = s;
 }
 
-/* What a worker printed may follow in more lines. */
+/* Keeps the first line of the text: output of a worker may follow in further lines. */
 static void keep_line(char *out, size_t size, const char *text) { snprintf(out, size, "%.*s", (int)strcspn(text, "\n"), text); }
 
 /* --- verdict rows ---------------------------------------------------------------------------------------------- */
@@ -110,8 +109,8 @@ static const char *counted_signature(const struct sf_ledger *ledger, const struc
 
 /* --- findings -------------------------------------------------------------------------------------------------- */
 
-/* The first of a signature's folders that is free is this store's for good. It is written down before it is made, so that what is killed in
- * between goes on with the same one. */
+/* Takes the first free folder of the signature for this store. The name is stored before the folder is made, so that a killed campaign goes
+ * on with the same one. */
 static enum sf_status claim_folder(struct sf_ledger *ledger, char folder[NAME_MAX + 1], const char *signature) {
   const char *out_dir = ledger->options->out_dir;
   char directory[SF_PATH_TEXT];
@@ -121,20 +120,19 @@ static enum sf_status claim_folder(struct sf_ledger *ledger, char folder[NAME_MA
     sf_finding_directory(directory, sizeof directory, out_dir, signature, folder);
     if (access(directory, F_OK) == 0) continue;
     status = sf_store_set_folder(ledger->store, signature, folder, &ledger->error);
-    if (status == SF_OK && (mkdir(directory, 0777) == 0 || errno != EEXIST))
-      return SF_OK; /* what else is wrong is told when files are written */
+    if (status == SF_OK && (mkdir(directory, 0777) == 0 || errno != EEXIST)) return SF_OK; /* writing the files reports other failures */
   }
   return status;
 }
 
-/* The files of a signature are what its row keeps, whatever the order in which findings come in: the case of its smallest index, and the
- * smallest case of the smallest index that was shrunk. */
+/* Which files of the signature this finding writes. They are those that its row keeps, in whatever order findings come in: the case with
+ * the smallest index, and the smallest case of the smallest index that was shrunk. */
 static unsigned owned_files(const struct sf_store_finding *seen, int64_t index, bool has_min) {
   const bool is_shown = has_min ? !seen->min_json || index <= seen->min_index : !seen->min_json && index <= seen->index;
   return (index <= seen->index ? (unsigned)SF_FINDING_CASE : 0) | (is_shown ? (unsigned)(SF_FINDING_MIN | SF_FINDING_REPORT) : 0);
 }
 
-/* The folder of a signature's files in the store's own name; "" where a store of before folders were kept has the finding. */
+/* The name of the signature's folder; "" for a finding of a store that was written before folders had names of their own. */
 static enum sf_status folder_of(struct sf_ledger *ledger, char folder[NAME_MAX + 1], const char *signature) {
   struct sf_store_finding seen;
   bool found = false;
@@ -143,7 +141,7 @@ static enum sf_status folder_of(struct sf_ledger *ledger, char folder[NAME_MAX +
   return status == SF_OK && !*folder && !found ? claim_folder(ledger, folder, signature) : status;
 }
 
-/* Where the files of the finding go, and which of them. */
+/* The finding's directory, and which files it writes there. */
 static enum sf_status choose_files(struct sf_ledger *ledger, char *directory, size_t size, unsigned *files, const char *signature,
                                    int64_t index, bool has_min) {
   struct sf_store_finding seen;
@@ -165,7 +163,7 @@ static bool is_stored(struct sf_ledger *ledger, const char *signature) {
   return found;
 }
 
-/* Told as soon as it is there: a campaign may go on for hours. */
+/* Reports a finding as soon as it is stored: a campaign may run for hours. */
 static void tell_finding(struct sf_ledger *ledger, const struct sf_store_finding *finding, const struct sf_finding_story *story,
                          const struct sf_case *c) {
   struct sf_text replay = {0};
@@ -175,8 +173,8 @@ static void tell_finding(struct sf_ledger *ledger, const struct sf_store_finding
   sf_text_destroy(&replay);
 }
 
-/* The files and the row of a finding. shrunk: NULL, or how its shrink job ended. Before its row: where its folder has not been claimed yet,
- * that commits what is open. */
+/* Writes the finding's files and its row. shrunk: NULL, or how its shrink job ended. If its folder is not claimed yet, this first commits
+ * the open batch. */
 static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome,
                         const struct sf_job_result *shrunk) {
   const struct sf_job_result *min = shrunk && shrunk->end == SF_SHRINK_DONE ? shrunk : NULL;
@@ -228,7 +226,7 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
   sf_free(report);
 }
 
-/* The row that says that the case has this culprit. */
+/* Adds the row that records this culprit of the case. */
 static void add_row(struct sf_ledger *ledger, const struct sf_booking *b, const struct sf_outcome *outcome, const char *signature) {
   if (!b->is_further) {
     add_verdict(ledger, b->index, b->c, outcome, signature);
@@ -248,7 +246,7 @@ static void add_as_found(struct sf_ledger *ledger, const struct sf_booking *b, c
 
 void sf_ledger_add_unshrunk(struct sf_ledger *ledger, const struct sf_booking *b) { add_as_found(ledger, b, NULL); }
 
-/* What was seen first, under a class of its own. */
+/* The outcome that was seen first, under the class "flaky". */
 static struct sf_outcome flaky_of(const struct sf_outcome *outcome) {
   static const char flaky_class[] = "flaky/";
   const char *key = outcome->shrink_key;
@@ -295,7 +293,7 @@ void sf_ledger_add_shrunk(struct sf_ledger *ledger, const struct sf_booking *b, 
   } else {
     add_as_found(ledger, b, shrunk);
   }
-  /* What could not be confirmed counts too, or each further finding of the key would lose as many processes. */
+  /* Unconfirmed findings count as shrunk too; otherwise each further finding of the key would lose as many processes again. */
   if (ledger->status == SF_OK) keep(ledger, sf_store_add_shrink(ledger->store, b->outcome->shrink_key, &ledger->error));
 }
 
@@ -396,7 +394,7 @@ static enum sf_status open_store(struct sf_ledger *ledger) {
   return status;
 }
 
-/* A case is a function of its index: what a resumed or merged store has run need not be stored. */
+/* Counts the cases that a resumed or merged store has run: a case is a function of its index, so the store does not keep it. */
 static enum sf_status count_cover(void *ctx, const struct sf_store_verdict *verdict) {
   struct sf_ledger *ledger = ctx;
   struct sf_case c;

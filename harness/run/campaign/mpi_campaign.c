@@ -18,18 +18,16 @@
 enum { WAVE_INDICES = 64, HINT_TEXT = 1200, CONFIRM_ATTEMPTS = 3 };
 static const double WAVE_SECONDS = 0.2;
 
-/* What rank 0 tells all ranks to do next. */
 enum order_kind { ORDER_WAVE, ORDER_CASE, ORDER_STOP };
 struct order {
   int32_t kind;
   int64_t first, count;    /* WAVE: case indices */
-  int64_t index;           /* CASE: the one that is being shrunk, */
-  struct sf_outcome found; /* what it showed, */
+  int64_t index;           /* CASE: index of the case that is being shrunk, */
+  struct sf_outcome found; /* its outcome, */
   char shrink_key[SF_SHRINK_KEY_TEXT]; /* the culprit to look for, */
-  struct sf_case c;        /* and what to run on the ranks from 0 on */
+  struct sf_case c;                    /* and the case to run on the ranks from 0 on */
 };
 
-/* One case of a wave and the ranks that run it. */
 struct placed {
   struct sf_case c;
   int32_t first, ranks;
@@ -52,19 +50,19 @@ struct mpi_campaign {
 
 /* --- every rank ------------------------------------------------------------------------------------------------ */
 
-/* A failure of the harness on some rank, which the others would wait for. */
+/* A failure of the harness on one rank. It ends the job, because the others would wait for this rank. */
 static _Noreturn void end_job(struct mpi_campaign *k, enum sf_status status, const char *text) {
   sf_print(stderr, "shardfuzz: rank %d: %s\n", sf_mpi_rank(k->mpi), text && *text ? text : sf_status_text(status));
   sf_mpi_abort(k->mpi, 3);
 }
 
-/* A failure that every rank sees alike: rank 0 tells it and ends the job, which the others wait for. */
+/* A failure that every rank sees alike: rank 0 reports it and ends the job, and the others wait for that. */
 static _Noreturn void end_job_alike(struct mpi_campaign *k, enum sf_status status, const char *text) {
   if (sf_mpi_rank(k->mpi) != 0) sf_mpi_control_barrier(k->mpi);
   end_job(k, status, text);
 }
 
-/* Runs one case on this rank if it takes part. order: NULL, or that of a case that is being shrunk. */
+/* Runs one case on this rank if it takes part. order: NULL, or the order to run a case that is being shrunk. */
 static void run_here(struct mpi_campaign *k, int64_t index, const struct order *order, const struct placed *at,
                      struct sf_outcome *outcome) {
   const int32_t rank = sf_mpi_rank(k->mpi);
@@ -89,7 +87,7 @@ static void run_here(struct mpi_campaign *k, int64_t index, const struct order *
   sf_rank_watch_end(k->watch);
 }
 
-/* Cases go side by side as long as ranks are free, then the next row begins. The same on every rank. */
+/* Places cases side by side as long as ranks are free, then begins the next row. All ranks make the same plan. */
 static enum sf_status make_plan(struct mpi_campaign *k, const struct order *order, struct sf_error *error) {
   const int32_t world = sf_mpi_world(k->mpi);
   int32_t next = 0;
@@ -166,10 +164,10 @@ struct mpi_shrink {
   int64_t index;
   const struct sf_outcome *found;
   const char *shrink_key; /* of the culprit that is shrunk */
-  struct sf_outcome seen, last; /* of the last run, and of the last that failed so */
+  struct sf_outcome seen, last; /* outcome of the last run, and of the last run that failed in the same way */
 };
 
-/* Interrupted, it runs nothing more: what comes of the shrinking is not used then. */
+/* After an interrupt it runs nothing more; the result of the shrinking is not used then. */
 static bool still_fails(void *ctx, const struct sf_case *c) {
   static struct order order;
   struct mpi_shrink *s = ctx;
@@ -186,7 +184,7 @@ static bool still_fails(void *ctx, const struct sf_case *c) {
   return true;
 }
 
-/* A crash ends the job, but memory may be short for a moment. */
+/* Runs the case again, several times if need be: a crash ends the job, but memory may be short for a moment. */
 static bool confirm(struct mpi_shrink *s, const struct sf_case *c, struct sf_job_result *result) {
   for (int attempt = 0; attempt < CONFIRM_ATTEMPTS; attempt++) {
     const bool same = still_fails(s, c);
@@ -197,7 +195,7 @@ static bool confirm(struct mpi_shrink *s, const struct sf_case *c, struct sf_job
   return false;
 }
 
-/* One run more of the case that people will see, with its trace kept on this rank. Nothing hangs on it. */
+/* Runs the shrunk case once more, keeps its trace on this rank, and diagnoses it. A failure here changes no verdict. */
 static void diagnose(struct mpi_shrink *s, struct sf_job_result *result) {
   struct sf_chunk_log log = {0};
   s->k->record = &log;
@@ -206,7 +204,7 @@ static void diagnose(struct mpi_shrink *s, struct sf_job_result *result) {
   sf_chunk_log_destroy(&log);
 }
 
-/* Confirms and shrinks one culprit of what was found in place. Interrupted on the way it says nothing. */
+/* Confirms and shrinks one culprit on the running ranks. After an interrupt the result must not be used. */
 static void shrink_culprit(struct mpi_campaign *k, const struct sf_booking *b, const struct sf_outcome *found,
                            struct sf_job_result *result) {
   const struct sf_campaign_options *options = k->options;
@@ -227,8 +225,8 @@ static void shrink_culprit(struct mpi_campaign *k, const struct sf_booking *b, c
   diagnose(&s, result);
 }
 
-/* All culprits are shrunk before the first of them is booked: a candidate can end the job, and then the case has no row yet. Interrupted,
- * findings that are not in the books wait for --resume, as those of a pool do. */
+/* Shrinks all culprits before it books the first: a candidate can end the job, and then the case must have no row yet. After an interrupt,
+ * findings that were not booked wait for --resume, as those of a pool do. */
 static void on_finding(struct mpi_campaign *k, int64_t index, const struct sf_case *c, const struct sf_outcome *found) {
   static struct sf_outcome outcomes[1 + SF_FURTHER_MAX];
   static struct sf_job_result results[1 + SF_FURTHER_MAX];
@@ -278,7 +276,7 @@ static void book_unshrunk(struct mpi_campaign *k, int64_t index, const struct sf
   }
 }
 
-/* The case that a page is about gets its verdict: how it ended its job, or what was found before a candidate of its shrinking did. */
+/* Gives the case of the page its verdict: the way in which it ended its job, or the finding that was being shrunk when a candidate did. */
 static void record_end(struct mpi_campaign *k, const struct sf_rank_page *page, const struct sf_rank_page *first_page) {
   const bool shrinking = page->shrinking && first_page->shrinking && first_page->index == page->index;
   struct sf_outcome outcome = shrinking ? first_page->found : page->end;
@@ -292,7 +290,7 @@ static void record_end(struct mpi_campaign *k, const struct sf_rank_page *page, 
   else sf_ledger_add_verdict(&k->ledger, page->index, &c, &outcome);
 }
 
-/* An open store remembers which indices it found without a verdict. */
+/* Opens the store again, because an open store remembers which indices had no verdict when it was opened. */
 static void reopen(struct sf_ledger *ledger) {
   const int64_t cases = ledger->cases, findings = ledger->findings, new_signatures = ledger->new_signatures;
   const struct sf_progress progress = ledger->progress;
@@ -308,8 +306,8 @@ static void reopen(struct sf_ledger *ledger) {
   if (status != SF_OK) sf_ledger_fail(ledger, status, error.text);
 }
 
-/* What an earlier job left in its pages. They are cleared before the verdicts are committed: a case without one runs again, a second one
- * for a case would be refused. A job that was ended from outside has no failed page. */
+/* Records what an earlier job left in its pages. The pages are cleared before the verdicts are committed: a case without a verdict runs
+ * again, but the store would refuse a second verdict. A job that was ended from outside has no failed page. */
 static void record_earlier_end(struct mpi_campaign *k) {
   static struct sf_rank_page page, first_page;
   int64_t recorded[WAVE_INDICES];
@@ -335,7 +333,7 @@ static bool lease_wave(struct mpi_campaign *k, struct order *order) {
   return k->ledger.status == SF_OK && order->count > 0;
 }
 
-/* Waves are short: a launcher that ends its job leaves the ranks about a second, and what is not committed runs again. */
+/* Keeps waves short: a launcher that ends its job leaves the ranks about a second, and cases that are not committed run again. */
 static void adjust_wave(struct mpi_campaign *k, const struct order *order, double seconds) {
   if (seconds > 2 * WAVE_SECONDS && k->wave > 1) k->wave /= 2;
   if (seconds < WAVE_SECONDS && order->count == k->wave && k->wave < WAVE_INDICES) k->wave *= 2;
@@ -374,8 +372,7 @@ static void make_hint(struct mpi_campaign *k) {
   sf_text_destroy(&store);
 }
 
-/* Rank 0 opens the store and tells the others whether it is there, and where: names of new stores depend on which files are there already.
- */
+/* Rank 0 opens the store and sends its path to the others: the name of a new store depends on the files that exist already. */
 static enum sf_status open_store(struct mpi_campaign *k, struct sf_campaign_options *options, struct sf_error *error) {
   struct {
     enum sf_status status;

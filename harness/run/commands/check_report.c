@@ -8,7 +8,7 @@
 
 enum { REASONS_MAX = 16, START_TEXT = 512 };
 
-/* Why tensors could not be judged, and how many each. */
+/* A reason why tensors could not be judged, and their number. */
 struct reason {
   const char *text;
   int32_t count;
@@ -28,7 +28,7 @@ static int32_t count_reasons(struct reason *out, const struct sf_check_report *r
   return count;
 }
 
-/* What a reason of few words says to somebody who sees it for the first time. */
+/* Explains a short reason to somebody who sees it for the first time. */
 static const char *reason_text(const char *reason) {
   static const struct {
     const char *reason, *text;
@@ -47,7 +47,7 @@ static const char *reason_text(const char *reason) {
   return reason;
 }
 
-/* Runs that start from different parameters, as one sentence; NULL when they start alike. */
+/* One sentence about runs that start from different parameters; NULL when they start alike. */
 static const char *start_text(char out[START_TEXT], const struct sf_check_report *report) {
   if (report->start_differ == 0) return NULL;
   const struct sf_trace_name *first = &report->results[report->culprits[0].result].tensor->name;
@@ -71,7 +71,7 @@ static void append_first(struct sf_text *out, const struct sf_check_result *r) {
   sf_line_append(out, "what         %s%s%s\n", r->text, r->hint ? ": " : "", r->hint ? r->hint : "");
 }
 
-/* What else is wrong by itself, in an isolated trace. */
+/* The other culprits of an isolated trace. */
 static void append_further(struct sf_text *out, const struct sf_check_report *report) {
   char line[SF_DIAGNOSIS_LINE_TEXT];
   for (int32_t i = 1; i < report->culprit_count; i++) {
@@ -126,7 +126,7 @@ void sf_json_diagnosis(struct sf_json_out *json, const char *key, const struct s
   sf_json_out_end(json);
 }
 
-/* A tensor that was flagged; figures are null where nothing was measured. */
+/* A tensor that is reported; figures are null where nothing was measured. */
 static void json_finding(struct sf_json_out *json, const char *key, const struct sf_check_result *r) {
   const struct sf_trace_name *name = &r->tensor->name;
   char subject[256];

@@ -1,4 +1,4 @@
-/* What a user can have named wrongly, found before anything runs. */
+/* Checks of names and options before anything runs. */
 #include "harness/run/commands/command_common.h"
 #include "harness/comm/nccl.h"
 #include "harness/run/commands/commands.h"

@@ -23,7 +23,7 @@
 
 const char *const sf_backend_names[] = {"sim", "mpi", "nccl", NULL}; /* in the order of enum sf_backend_choice */
 const char *const sf_mode_names[] = {"drawn", "isolated", "e2e", NULL};
-/* One more: NULL ends them. */
+/* One entry more: the NULL at the end. */
 SF_ASSERT_ENTRIES(sf_backend_names, SF_BACKEND_COUNT + 1);
 
 enum { RANKS_DEFAULT = 8, FRAMEWORK_RANKS_DEFAULT = 4, LAYOUTS_DEFAULT = 4, BUDGET = 300, OPERATION_BUDGET = 20000 };
@@ -31,7 +31,7 @@ enum { RANKS_DEFAULT = 8, FRAMEWORK_RANKS_DEFAULT = 4, LAYOUTS_DEFAULT = 4, BUDG
 volatile sig_atomic_t sf_interrupted;
 
 static void on_interrupt(int number) {
-  /* The second time it ends at once. */
+  /* A second interrupt ends the program at once. */
   if (sf_interrupted) signal(number, SIG_DFL), raise(number);
   sf_interrupted = number;
 }
@@ -72,7 +72,7 @@ int sf_command_main(const struct sf_command *command, void *flags, int (*run)(vo
   else
     code = run(flags);
   if (sf_interrupted && (code == 0 || code == 3))
-    code = 128 + sf_interrupted; /* as shells say it: what was not seen must not be taken for "nothing found" */
+    code = 128 + sf_interrupted; /* the code that shells use: an interrupted run must not look like "nothing found" */
   sf_command_clear(command, flags);
   return code;
 }
@@ -91,7 +91,7 @@ static enum sf_status refuse_target(const char *target, struct sf_error *error) 
   return sf_error_set(error, SF_EUSAGE, "there is no target '%s' (shardfuzz list targets)%s", target, sf_nearest_text(&nearest));
 }
 
-/* The largest world that is drawn: inside an MPI job the job's. */
+/* The largest number of ranks that is drawn; inside an MPI job, its size. */
 static int64_t largest_world(const struct sf_common_flags *flags) {
   const int64_t job = sf_common_is_rank(flags) ? sf_mpi_launched_world() : 0;
   return flags->max_ranks ? flags->max_ranks : job ? job : RANKS_DEFAULT;
@@ -194,9 +194,11 @@ enum sf_status sf_common_framework_start(struct sf_common_framework *out, const 
                                                .start_seconds = 120,
                                                .silent_seconds = flags->deadline_ms ? (double)flags->deadline_ms / 1000 : 60,
                                                .stop = &sf_interrupted};
-  if (flags->device != SF_DEVICE_CPU) return sf_error_set(error, SF_EUSAGE, "--device is of the built-in layers");
+  if (flags->device != SF_DEVICE_CPU)
+    return sf_error_set(error, SF_EUSAGE, "--device is only for the built-in layers: a framework's worker chooses its own device");
   if (flags->max_memory_mib)
-    return sf_error_set(error, SF_EUSAGE, "--max-memory is of the built-in layers: what a framework's case takes is not known");
+    return sf_error_set(error, SF_EUSAGE,
+                        "--max-memory is only for the built-in layers: the memory that a framework's case needs is not known");
   if (flags->backend != SF_BACKEND_SIM)
     return sf_error_set(error, SF_EUSAGE, "--backend %s: a framework's ranks run under its own launcher (--launcher)",
                         sf_backend_names[flags->backend]);
@@ -227,16 +229,16 @@ static void pool_of_framework(struct sf_pool_options *out, const struct sf_commo
   out->framework = &framework->options;
 }
 
-/* The pool for cases of the target: a plugin brings its own device. */
+/* The pool for cases of operations. */
 static enum sf_status pool_of_operations(struct sf_pool_options *out, const struct sf_common_flags *flags, const char *target,
                                          struct sf_error *error) {
   if (flags->device != SF_DEVICE_CPU && sf_plugin_target_path(target))
-    return sf_error_set(error, SF_EUSAGE, "--device is of op: targets, a plugin has its own");
+    return sf_error_set(error, SF_EUSAGE, "--device is only for op: targets: a plugin chooses its own device");
   const enum sf_status status = sf_common_operation_flags(flags, error);
   return status == SF_OK ? sf_common_pool(out, flags, 1, error) : status;
 }
 
-/* Checks the case with the target that it is to run on, which takes the place of its own. */
+/* Checks the case against the target that will run it, and makes that its target. */
 static enum sf_status pool_of_operation(struct sf_pool_options *pool, const struct sf_common_flags *flags, struct sf_case *c,
                                         const char *path, struct sf_error *error) {
   const char *name = flags->target ? flags->target : c->target;
@@ -246,7 +248,7 @@ static enum sf_status pool_of_operation(struct sf_pool_options *pool, const stru
   return status == SF_OK ? sf_operation_settle(c, &pool->operations, name, path, error) : status;
 }
 
-/* Another plugin, or the built-in layers, in the place of the target that the case's file names. */
+/* Replaces the target that the case's file names by another plugin or the built-in layers. */
 static enum sf_status retarget(struct sf_case *c, const char *target, struct sf_error *error) {
   if (sf_framework_is_target(target))
     return sf_error_set(error, SF_EUSAGE, "--target %.200s: the case is one of the built-in layers or of a plugin, not of a framework",
@@ -273,10 +275,11 @@ enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_co
   return status != SF_OK ? status : sf_common_pool(pool, flags, (int32_t)sf_case_ranks(c), error);
 }
 
-/* What the command line fixes. */
+/* Fixes the choices that the command line sets. */
 static enum sf_status fix_choices(struct sf_choice_space *space, const struct sf_common_flags *flags, struct sf_error *error) {
   enum sf_status status = SF_OK;
-  if (flags->presets.count) return sf_error_set(error, SF_EUSAGE, "--preset: presets are of the built-in layers");
+  if (flags->presets.count)
+    return sf_error_set(error, SF_EUSAGE, "--preset: presets exist only for the built-in layers (--target builtin)");
   if (flags->plants.count)
     return sf_error_set(error, SF_EUSAGE, "--plant: planted bugs exist only for the built-in layers (--target builtin)");
   if (flags->mode) status = sf_choice_space_set(space, flags->mode == 1 ? "mode=isolated" : "mode=e2e", error);
@@ -302,7 +305,8 @@ static enum sf_status campaign_of_framework(struct sf_campaign_options *out, con
 
 static enum sf_status campaign_of_layers(struct sf_campaign_options *out, const struct sf_common_flags *flags, struct sf_error *error) {
   if (flags->framework_path) return sf_error_set(error, SF_EUSAGE, "--framework-path needs a framework as --target");
-  if (flags->max_elements) return sf_error_set(error, SF_EUSAGE, "--max-elements is of operations");
+  if (flags->max_elements)
+    return sf_error_set(error, SF_EUSAGE, "--max-elements is only for operations (--target op:NAME, or a plugin of operations)");
   enum sf_status status = fill_space(&out->space, flags, error);
   if (status == SF_OK) status = fill_plants(out, &flags->plants, error);
   if (status == SF_OK) status = sf_common_pool(&out->pool, flags, (int32_t)out->space.max_ranks, error);

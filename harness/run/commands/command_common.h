@@ -54,31 +54,31 @@ struct sf_common_flags {
       SF_OPTION_AT(owner, "launcher", TEXT, member.launcher, "CMD", "start sets of MPI ranks: 'mpirun --oversubscribe -n {n}'"),           \
       SF_DURATION_AT(owner, "deadline", member.deadline_ms, "a trial that takes longer is reported as a hang; default: by its size"),      \
       SF_OPTION_AT(owner, "max-memory", INT, member.max_memory_mib, "MIB",                                                                 \
-                   "skip cases that take more; default: what is free, for each of the jobs a share"),                                      \
+                   "skip cases that need more memory; default: the free memory, divided by the jobs"),                                     \
       SF_OPTION_AT(owner, "json", FLAG, member.json, NULL, "print one JSON object as the last line of stdout")
 
-#define SF_TARGET_OPTIONS(owner, member) SF_TARGETS_OPTIONS(owner, member, "what is under test (shardfuzz list targets), or 'worker:CMD'")
-/* Of commands that run one case. */
+#define SF_TARGET_OPTIONS(owner, member) SF_TARGETS_OPTIONS(owner, member, "the code under test (shardfuzz list targets), or 'worker:CMD'")
+/* For commands that run one case. */
 #define SF_CASE_TARGET_OPTIONS(owner, member)                                                                                              \
-  SF_TARGETS_OPTIONS(owner, member, "what the case runs on, in the place of the target that its file names: another plugin, say")
+  SF_TARGETS_OPTIONS(owner, member, "run the case on this target instead of the one that its file names, for example another plugin")
 #define SF_TARGETS_OPTIONS(owner, member, help_)                                                                                           \
   SF_OPTION_AT(owner, "target", TEXT, member.target, "T", help_),                                                                          \
       SF_OPTION_AT(owner, "framework-path", TEXT, member.framework_path, "DIR",                                                            \
-                   "a checkout of the framework, in the place of what is installed")
+                   "a checkout of the framework to use instead of the installed one")
 
 /* Rows for commands that draw cases. */
 #define SF_SPACE_OPTIONS(owner, member)                                                                                                    \
-  SF_OPTION_AT(owner, "seed", INT, member.seed, "S", "of the campaign; the same seed draws the same cases"),                               \
+  SF_OPTION_AT(owner, "seed", INT, member.seed, "S", "seed of the campaign; the same seed draws the same cases"),                          \
       SF_OPTION_AT(owner, "preset", TEXTS, member.presets, "NAME", "fix model and precision (shardfuzz list presets)"),                    \
       SF_OPTION_AT(owner, "set", KEY_VALUE, member.sets, "KEY=VALUE", "fix a field, or limit a number: layout.tp=1..4"),                   \
       SF_CHOICE_AT(owner, "mode", member.mode, sf_mode_names, "judge modules alone or the whole run"),                                     \
       SF_NUMBER_AT(owner, "max-ranks", member.max_ranks, 1, 65536,                                                                         \
-                   "largest world drawn; default: 8, of a framework 4, inside an MPI job all of its ranks"),                               \
+                   "most ranks of a case; default: 8, for a framework 4, inside an MPI job all of its ranks"),                             \
       SF_NUMBER_AT(owner, "layouts", member.layouts, 1, 16, "layouts drawn for each model and its reference; default 4"),                  \
       SF_TARGET_OPTIONS(owner, member),                                                                                                    \
-      SF_NUMBER_AT(owner, "jobs", member.jobs, 1, 1024, "worker processes; default: one per core, or one launched set of ranks"),          \
+      SF_NUMBER_AT(owner, "jobs", member.jobs, 1, 1024, "processes that run cases; default: one per core, or one launched set of ranks"),  \
       SF_NUMBER_AT(owner, "shrink-budget", member.shrink_budget, 0, 100000,                                                                \
-                   "trials spent on shrinking one finding; default 300, of an operation 20000")
+                   "trials spent on shrinking one finding; default 300, for an operation 20000")
 
 extern const char *const sf_backend_names[], *const sf_mode_names[];
 

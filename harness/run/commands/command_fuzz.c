@@ -22,7 +22,7 @@ struct fuzz_flags {
   const char *store;
   struct sf_report_paths reports;
   bool resume, dry_run;
-  int64_t share, share_count; /* one of so many, from 1 on; 0: all */
+  int64_t share, share_count; /* K and N, counted from 1; N = 0: all cases */
 };
 
 /* "2/4" */
@@ -40,18 +40,18 @@ static enum sf_status store_share(void *target, const char *text, struct sf_erro
 }
 
 static const struct sf_option options[] = {
-    SF_NUMBER_AT(struct fuzz_flags, "cases", cases, 1, INT64_MAX, "number of cases in all, a resumed store's included"),
-    SF_DURATION_AT(struct fuzz_flags, "time", time_ms, "hand out cases for this long"),
+    SF_NUMBER_AT(struct fuzz_flags, "cases", cases, 1, INT64_MAX, "total number of cases, including those already in a resumed store"),
+    SF_DURATION_AT(struct fuzz_flags, "time", time_ms, "start cases for this long"),
     SF_NUMBER_AT(struct fuzz_flags, "stop-after", stop_after, 1, INT64_MAX,
-                 "hand out no more cases once this run has so many new findings; what runs then still counts"),
+                 "start no more cases once this run has N new findings; cases that are running still count"),
     SF_SPACE_OPTIONS(struct fuzz_flags, common),
     SF_NUMBER_AT(struct fuzz_flags, "max-elements", common.max_elements, 64, SF_OP_ELEMENTS_MOST,
-                 "of operations: largest case, all operands together; default 300000"),
+                 "for operations: most elements of a case, all operands together; default 300000"),
     SF_OPTION_AT(struct fuzz_flags, "plant", TEXTS, common.plants, "ID", "plant a known bug (shardfuzz list plants)"),
     SF_OPTION_AT(struct fuzz_flags, "known", TEXT, common.known, "FILE", "list of known findings"),
     SF_OPTION_AT(struct fuzz_flags, "store", TEXT, store, "FILE", "the campaign's SQLite file; default: a new one under --out"),
     SF_OPTION_AT(struct fuzz_flags, "resume", FLAG, resume, NULL,
-                 "go on with the store, or start it; without --store with the newest one under --out"),
+                 "continue the campaign of --store, or start it; without --store, continue the newest one under --out"),
     {.name = "share",
      .type = SF_OPTION_CALL,
      .value = "K/N",
@@ -59,21 +59,20 @@ static const struct sf_option options[] = {
      .help =
          "run the K-th of N shares of the cases, so that N jobs with the same --seed run one campaign; shardfuzz merge joins their stores"},
     SF_OPTION_AT(struct fuzz_flags, "dry-run", FLAG, dry_run, NULL, "print the cases, one line of JSON each, and run none"),
-    SF_OPTION_AT(struct fuzz_flags, "out", TEXT, common.out, "DIR", "where findings are written"),
+    SF_OPTION_AT(struct fuzz_flags, "out", TEXT, common.out, "DIR", "write findings into this folder"),
     SF_REPORT_OPTIONS(struct fuzz_flags, reports) SF_BACKEND_OPTIONS(struct fuzz_flags, common),
 };
 
 static const struct sf_command command = {
     .name = "fuzz",
     .help =
-        "Draws random models and layouts, runs each on its ranks and on one device, compares every tensor, and shrinks what fails.\n"
-        "Of operations (--target op:NAME, plugins of operations) it draws cases of one operation each, runs each twice and compares it with a\n"
+        "Draws random models and layouts, runs each on its ranks and on one device, compares every tensor, and shrinks failing cases.\n"
+        "For operations (--target op:NAME, plugins of operations) it draws cases of one operation each, runs each twice and compares it with a\n"
         "reference in fp64. Without --cases and --time it goes on until it is interrupted.",
     .options = options,
     .option_count = (int32_t)(sizeof options / sizeof options[0]),
 };
 
-/* The first name under the output folder that is free. */
 static void default_store(char *out, size_t size, const char *folder) {
   for (int i = 1; i < 100000; i++) {
     snprintf(out, size, "%s/campaign-%04d.sqlite", folder, i);
@@ -86,7 +85,7 @@ static int is_store(const struct dirent *entry) {
   return sscanf(entry->d_name, "campaign-%d.sqlite%n", &number, &length) == 1 && length > 0 && entry->d_name[length] == '\0';
 }
 
-/* When a campaign last wrote to it: SQLite's log beside it counts. */
+/* When a campaign last wrote to the store; SQLite's log beside it counts too. */
 static struct timespec written_at(const char *store) {
   char log[SF_PATH_TEXT + 8];
   struct stat info, log_info;
@@ -100,7 +99,7 @@ static bool is_later(struct timespec a, struct timespec b) {
   return a.tv_sec > b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec >= b.tv_nsec);
 }
 
-/* The store under the output folder that was written last. SF_EUSAGE when there is none. */
+/* The store under the output folder that was written last; SF_EUSAGE when there is no store. */
 static enum sf_status newest_store(char *out, size_t size, const char *folder, struct sf_error *error) {
   struct dirent **names = NULL;
   struct timespec newest = {0};

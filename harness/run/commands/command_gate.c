@@ -23,19 +23,19 @@ struct gate_flags {
 };
 
 static const struct sf_option options[] = {
-    SF_OPTION_AT(struct gate_flags, "corpus", TEXT, corpus, "DIR", "replay the *.json cases of this folder first, operations' too"),
+    SF_OPTION_AT(struct gate_flags, "corpus", TEXT, corpus, "DIR",
+                 "first replay the *.json cases of this folder, including cases of operations"),
     SF_OPTION_AT(struct gate_flags, "base", TEXT, base, "BIN|DIR",
-                 "shardfuzz of the base revision: what it shows too does not fail the gate"),
+                 "shardfuzz of the base revision: a finding that it shows too does not fail the gate"),
     SF_OPTION_AT(struct gate_flags, "framework-base", TEXT, framework_base, "DIR",
-                 "the framework's base revision: what it shows too does not fail the gate"),
+                 "the framework's base revision: a finding that it shows too does not fail the gate"),
     SF_OPTION_AT(struct gate_flags, "known", TEXT, common.known, "FILE", "list of known findings"),
-    SF_DURATION_AT(
-        struct gate_flags, "time", time_ms,
-        "replay the corpus, then fuzz until this time is over; default 10m. It fails with 3 when the corpus is not through by then"),
+    SF_DURATION_AT(struct gate_flags, "time", time_ms,
+                   "replay the corpus, then fuzz until this time is over; default 10m. Exits with 3 when the corpus takes longer"),
     SF_NUMBER_AT(struct gate_flags, "cases", cases, 1, INT64_MAX, "stop after this many cases"),
     SF_REPORT_OPTIONS(struct gate_flags, reports) SF_SPACE_OPTIONS(struct gate_flags, common),
     SF_OPTION_AT(struct gate_flags, "plant", TEXTS, common.plants, "ID", "plant a known bug, to see the gate fail"),
-    SF_OPTION_AT(struct gate_flags, "out", TEXT, common.out, "DIR", "where findings are written"),
+    SF_OPTION_AT(struct gate_flags, "out", TEXT, common.out, "DIR", "write findings into this folder"),
     SF_BACKEND_OPTIONS(struct gate_flags, common),
 };
 
@@ -43,7 +43,7 @@ static const struct sf_command command = {
     .name = "gate",
     .help = "Replays the corpus, then fuzzes until --time is over. Fails (exit 1) when a corpus case is not as it expects, or on a finding "
             "that is\n"
-            "neither known nor in the base. Exits with 3, which is no pass either, when there was no time to replay the whole corpus and "
+            "neither known nor in the base. Exits with 3, which is not a pass, when there was no time to replay the whole corpus and "
             "to fuzz, or when\n"
             "the fuzzing could judge nothing; the reports say so. Known findings that no longer show are listed.\n"
             "Cases of operations in the corpus run too; with --target op:NAME or a plugin of operations it fuzzes these, and cases of the "
@@ -55,7 +55,8 @@ static const struct sf_command command = {
     .option_count = (int32_t)(sizeof options / sizeof options[0]),
 };
 
-/* Without --seed the seed comes from the commit of the working directory; outside git it is 0. seed_from: what the user is told of that. */
+/* Without --seed the seed comes from the commit of the working directory; outside git it is 0. seed_from: tells the user where it comes
+ * from. */
 static void choose_seed(struct gate_flags *flags) {
   char commit[128] = "";
   snprintf(flags->seed_from, sizeof flags->seed_from, "--seed");
@@ -132,7 +133,7 @@ static enum sf_status fill(struct sf_gate_options *out, struct gate_flags *flags
                                        : "--framework-base needs a framework as --target");
   }
   if (status == SF_OK && of_operations && flags->base && sf_plugin_target_path(flags->common.target))
-    status = sf_error_set(error, SF_EUSAGE, "--base is another shardfuzz, and has the same plugin");
+    status = sf_error_set(error, SF_EUSAGE, "--base compares two programs shardfuzz, which would load the same plugin: leave --base out");
   if (status == SF_OK) status = sf_common_campaign(&out->campaign, &flags->common, error);
   if (status == SF_OK) status = sf_campaign_cover(&out->campaign, error);
   if (status != SF_OK) return status;

@@ -34,8 +34,7 @@ struct info_flags {
 static const struct sf_command merge_command = {
     .name = "merge",
     .arguments = "OUT IN...",
-    .help = "Joins the stores of one campaign into a new one: of jobs with the same options and the same --seed, each with its own --share "
-            "K/N.\n"
+    .help = "Joins the stores of one campaign into a new store. Its jobs had the same options and --seed, and each its own --share K/N.\n"
             "A case that lies in several stores counts once.",
     .argument_min = 2,
     .argument_max = 100000,
@@ -70,16 +69,16 @@ struct list_flags {
 
 static const struct sf_option list_options[] = {
     SF_TARGET_OPTIONS(struct list_flags, common),
-    SF_OPTION_AT(struct list_flags, "formulas", FLAG, formulas, NULL,
-                 "of operations: shapes, formats, what is computed and by which conventions"),
+    SF_OPTION_AT(struct list_flags, "formulas", FLAG, formulas, NULL, "for operations: shapes, formats, formulas and conventions"),
 };
 
 static const struct sf_command list_command = {
     .name = "list",
     .arguments = "presets|targets|plants|mutants|fields|features|operations|words",
-    .help = "Prints one line for each. fields: what --set takes of a case of layers. features with --target: of a framework its fields,\n"
-            "their choices and what its worker refuses; of a plugin of layers or a model the ranges of the fields that it takes; of\n"
-            "operations what the target takes of each. words: what the names in reports mean.",
+    .help =
+        "Prints one line for each entry. fields: the fields of a case of layers, for --set. features with --target: for a framework its\n"
+        "fields, their choices and what its worker refuses; for a plugin of layers or a model the ranges of the fields that it takes.\n"
+        "operations with --target: which cases of each operation the target takes. words: what the names in reports mean.",
     .options = list_options,
     .option_count = (int32_t)(sizeof list_options / sizeof list_options[0]),
     .argument_min = 1,
@@ -161,7 +160,7 @@ static void print_operations(bool formulas) {
 
 static void list_operations(void) { print_operations(false); }
 
-/* The words of reports, from the lists that the enums are made of. */
+/* The words of reports, made from the lists that define the enums. */
 struct word {
   const char *name, *meaning;
 };
@@ -220,7 +219,7 @@ static void list_fields(void) {
   sf_text_destroy(&values);
 }
 
-/* The ranges of what a plugin of layers or a model takes. */
+/* The ranges of the fields that a plugin of layers or a model takes. */
 static int list_plugin(const char *target) {
   static struct sf_plugin_range ranges[SF_PLUGIN_RANGES_MAX];
   struct sf_error error = {SF_OK, ""};
@@ -275,7 +274,7 @@ static int list(void *context) {
   if (target && strcmp(wanted, "features") == 0 && strcmp(target, sf_target_builtin.name) != 0) return list_features_of(flags, target);
   if (flags->formulas && strcmp(wanted, "operations") != 0) {
     struct sf_error error;
-    sf_error_set(&error, SF_EUSAGE, "--formulas is of operations: shardfuzz list operations --formulas");
+    sf_error_set(&error, SF_EUSAGE, "--formulas is only for operations: shardfuzz list operations --formulas");
     return sf_exit_failure(SF_EUSAGE, &error);
   }
   if (flags->formulas) {
@@ -308,8 +307,7 @@ static const struct sf_command describe_command = {
     .name = "describe",
     .arguments = "CASE.json",
     .help =
-        "Prints one line for each. fields: what --set takes of a case of layers. features with --target: of a framework its fields,\n"
-        "Shows what a case means: model, mesh, groups, what each rank holds; of an operation its operands, their shapes, formats and values, and its formula.",
+        "Shows what a case means: model, mesh, groups, what each rank holds; for an operation its operands, their shapes, formats and values, and its formula.",
     .argument_min = 1,
     .argument_max = 1,
     .argument_offset = offsetof(struct info_flags, arguments),

@@ -23,7 +23,7 @@ enum { CLEAN_DEFAULT = 500 };
 static const struct sf_option options[] = {
     SF_OPTION_AT(struct power_flags, "plant", TEXTS, common.plants, "ID", "search this plant or mutant only; default: every plant"),
     SF_OPTION_AT(struct power_flags, "mutants", FLAG, mutants, NULL, "search every mutant of a communication call in place of plants"),
-    SF_NUMBER_AT(struct power_flags, "cases", cases, 1, 1000000, "cases at most in each search; default 200"),
+    SF_NUMBER_AT(struct power_flags, "cases", cases, 1, 1000000, "at most this many cases in each search; default 200"),
     SF_NUMBER_AT(struct power_flags, "seeds", seeds, 1, 1000, "searches for each plant, with consecutive seeds; default 1"),
     SF_NUMBER_AT(struct power_flags, "clean", clean, 0, 100000000, "cases without a plant; default 500, with mutants 0"),
     SF_SPACE_OPTIONS(struct power_flags, common),
@@ -33,14 +33,14 @@ static const struct sf_option options[] = {
 static const struct sf_command command = {
     .name = "power",
     .help =
-        "Searches planted bugs blind: the generator knows nothing of them. Says for each whether it was found, after how many cases, whether\n"
+        "Searches for planted bugs, of which the generator knows nothing. Says for each whether it was found, after how many cases, whether\n"
         "the first divergence was where the plant table expects it, and what it was shrunk to. Mutants that are never found\n"
-        "are run again to tell whether they change anything. Exits 1 when a plant was missed, a mutant survived, or on a false alarm.",
+        "are run again to tell whether they change anything. Exits 1 when it missed a plant, a mutant survived, or a case without a plant failed.",
     .options = options,
     .option_count = (int32_t)(sizeof options / sizeof options[0]),
 };
 
-/* What is searched: the plants and mutants that were named, or all of one sort. */
+/* The plants and mutants to search for: those that were named, or all of one sort. */
 struct searches {
   struct sf_power_options plants;
   const char **mutants; /* ids */
@@ -96,7 +96,7 @@ static void print_search(FILE *to, const struct sf_power_search *s) {
            *d->text ? sf_diagnosis_class_name(d->cls) : "", *d->text ? ": " : "", d->text);
 }
 
-/* Returns whether something was missed or a clean case found fault with. */
+/* Returns whether a plant was missed, or a clean case gave a false alarm. */
 static bool report_plants(FILE *to, const struct sf_power_result *r) {
   int missed = 0;
   int64_t alarms = 0;

@@ -34,11 +34,11 @@ static const struct sf_option options[] = {
     SF_BACKEND_OPTIONS(struct replay_flags, common),
     SF_CASE_TARGET_OPTIONS(struct replay_flags, common),
     SF_OPTION_AT(struct replay_flags, "script", TEXT, script, "FILE",
-                 "a framework's finding: write a program that shows it without shardfuzz"),
+                 "for a framework's finding: write a program that shows it without shardfuzz"),
     SF_OPTION_AT(struct replay_flags, "plant", TEXT, plant, "ID", "plant this bug instead of the file's ('none' for none)"),
     SF_OPTION_AT(
         struct replay_flags, "trace", TEXT, trace, "DIR",
-        "write what was traced, one safetensors file per rank; of an operation its operands, what outputs should be and their bounds"),
+        "write the trace, one safetensors file per rank; for an operation its operands, the outputs it should have and their bounds"),
     SF_REPORT_OPTIONS(struct replay_flags, reports)
         SF_OPTION_AT(struct replay_flags, "table", FLAG, table, NULL, "print every tensor's error against its noise level"),
 };
@@ -46,8 +46,8 @@ static const struct sf_option options[] = {
 static const struct sf_command command = {
     .name = "replay",
     .arguments = "CASE.json",
-    .help = "Runs one case and says which tensor on which rank went wrong first. Exits 0 when nothing was found, 1 on a finding, whatever\n"
-            "the file expects; whether it was as expected is printed.",
+    .help = "Runs one case and says which tensor on which rank went wrong first. Exits with 0 when nothing was found, with 1 on a finding,\n"
+            "whatever the file expects. Prints whether the outcome was the expected one.",
     .options = options,
     .option_count = (int32_t)(sizeof options / sizeof options[0]),
     .argument_min = 1,
@@ -62,7 +62,7 @@ static const char *ranks_text(char out[32], const struct sf_case *c, const struc
   return out;
 }
 
-/* What is not judged is no pass. */
+/* A case that could not be judged counts as an error, not as a pass. */
 static enum sf_status write_reports(const struct sf_case *c, const struct sf_outcome *outcome, const char *text,
                                     const struct replay_flags *flags, struct sf_error *error) {
   struct sf_report report = {.title = "shardfuzz replay", .passed = outcome->verdict == SF_VERDICT_PASS};
@@ -83,7 +83,7 @@ static enum sf_status write_reports(const struct sf_case *c, const struct sf_out
   return status;
 }
 
-/* What passed: how far off it was, and of what shape. */
+/* For an operation that passed: its error and its shape. */
 static void tell_operation(FILE *to, const struct sf_case *c, const struct sf_outcome *outcome) {
   struct sf_text text = {0};
   if (!sf_case_is_operation(c)) return;
@@ -122,7 +122,7 @@ static int report(const struct sf_case *c, const struct sf_outcome *outcome, con
   return json ? sf_exit_json(sf_json_of_outcome(outcome, c), code) : code;
 }
 
-/* What was traced up to the end or the failure. */
+/* Writes the trace up to the end of the run, or up to its failure. */
 static enum sf_status write_trace(struct sf_chunk_log *log, const struct sf_case *c, const struct replay_flags *flags,
                                   struct sf_error *error) {
   if (!flags->trace || sf_case_is_operation(c)) return SF_OK; /* operands were written before */
@@ -130,7 +130,7 @@ static enum sf_status write_trace(struct sf_chunk_log *log, const struct sf_case
   return sf_trace_dump_log(log, c, flags->trace, error);
 }
 
-/* One rank's part. A crash, a hang or a broken communication ends the job from in here, after one rank has told it. */
+/* Runs one rank's part. After a crash, a hang or a broken communication one rank reports it, and this function ends the job. */
 static int run_rank(const struct sf_case *c, const struct replay_flags *flags, const struct sf_pool_options *pool, struct sf_mpi *mpi,
                     struct sf_engine *engine, struct sf_rank_watch *watch) {
   const bool root = sf_mpi_rank(mpi) == 0;
@@ -199,7 +199,7 @@ static int run_in_mpi(const struct sf_case *c, const struct replay_flags *flags,
   return code;
 }
 
-/* The run happens in a child: a crash or a hang of the target is an outcome, and what was traced before it is still written. */
+/* Runs the case in a child process: a crash or a hang of the target is then an outcome, and the trace up to it can still be written. */
 static int run_in_worker(const struct sf_case *c, const struct replay_flags *flags, struct sf_pool_options *pool) {
   static struct sf_job job;
   static struct sf_job_result result;
@@ -228,7 +228,7 @@ static int run_in_worker(const struct sf_case *c, const struct replay_flags *fla
   return code;
 }
 
-/* Everything that can be wrong with the command line is found before the case runs. */
+/* Finds all mistakes in the command line before the case runs. */
 static enum sf_status prepare(struct sf_case *c, struct sf_pool_options *pool, struct sf_common_framework *framework,
                               const struct replay_flags *flags, struct sf_error *error) {
   enum sf_status status = sf_input_status(sf_case_read(c, flags->files.items[0], error));

@@ -22,8 +22,9 @@ static const struct sf_option options[] = {
      .offset = offsetof(struct shrink_flags, min),
      .letter = 'o',
      .value = "MIN.json",
-     .help = "the smallest case that still fails so"},
-    SF_NUMBER_AT(struct shrink_flags, "budget", common.shrink_budget, 1, 1000000, "trials at most; default 300, of an operation 20000"),
+     .help = "write the smallest case that still fails in the same way into this file"},
+    SF_NUMBER_AT(struct shrink_flags, "budget", common.shrink_budget, 1, 1000000,
+                 "at most this many trials; default 300, for an operation 20000"),
     SF_BACKEND_OPTIONS(struct shrink_flags, common),
     SF_CASE_TARGET_OPTIONS(struct shrink_flags, common),
 };
@@ -40,8 +41,7 @@ static const struct sf_command command = {
     .argument_offset = offsetof(struct shrink_flags, files),
 };
 
-/* Fields at values that the generator does not draw can only be kept or replaced by ones that it does; the user should know which were
- * kept. */
+/* A field whose value the generator does not draw can only stay, or get a drawn value. This tells the user which ones stayed. */
 static void show_kept(FILE *to, const struct sf_case *min, const struct sf_space *space) {
   const char *paths[SF_SPACE_FIELDS_MAX];
   const int32_t count = *min->fields ? 0 : sf_codec_undrawn(paths, min, space);
@@ -115,7 +115,7 @@ static int run(void *context) {
   struct sf_error error = {SF_OK, ""};
   struct sf_pool_options pool;
   if (!flags->min) {
-    sf_error_set(&error, SF_EUSAGE, "-o MIN.json is needed");
+    sf_error_set(&error, SF_EUSAGE, "-o MIN.json is missing: name the file for the smallest case");
     return sf_exit_failure(SF_EUSAGE, &error);
   }
   sf_space_init(&space);

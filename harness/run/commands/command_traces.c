@@ -59,7 +59,7 @@ static const struct sf_command noise_command = {
     .arguments = "REF DRAW...",
     .help =
         "Measures how far rounding alone moves each tensor of REF, from perturbed runs of it, and writes REF/noise.safetensors for shardfuzz check.\n"
-        "Nine draws or more give the bounds of the method; fewer give wider ones, since the largest of few is too small by chance.",
+        "Nine draws or more give the bounds of the method; fewer give wider ones, because the largest of a few distances is too small by chance.",
     .options = noise_options,
     .option_count = sizeof noise_options / sizeof noise_options[0],
     .argument_min = 2,
@@ -85,7 +85,7 @@ static enum sf_status open_reference(struct sf_trace_set *out, const char *path,
   return status == SF_OK ? sf_reference_check(out, error) : status;
 }
 
-/* What is said of noise levels of few draws. */
+/* A remark about noise levels that were measured with few perturbed runs. */
 static const char *widening_text(char out[WIDENING_TEXT], double widening) {
   *out = '\0';
   if (widening != 1) snprintf(out, WIDENING_TEXT, ", widened %.3g times since they are few", widening);
@@ -94,7 +94,6 @@ static const char *widening_text(char out[WIDENING_TEXT], double widening) {
 
 /* --- check ------------------------------------------------------------------------------------------------------- */
 
-/* What all candidates are judged by. */
 struct judging {
   const struct check_flags *flags;
   struct sf_trace_set reference;

@@ -26,16 +26,16 @@ struct worker_flags {
 
 static const struct sf_option options[] = {
     SF_OPTION_AT(struct worker_flags, "launcher", TEXT, launcher, "CMD",
-                 "starts a set of {n} ranks; default: 'mpirun --oversubscribe -n {n}'"),
-    SF_DURATION_AT(struct worker_flags, "start", start_ms, "give up if the ranks have not all connected by then; default: 60s"),
+                 "command that starts {n} ranks; default: 'mpirun --oversubscribe -n {n}'"),
+    SF_DURATION_AT(struct worker_flags, "start", start_ms, "give up if not all ranks have connected within this time; default: 60s"),
     SF_DURATION_AT(struct worker_flags, "deadline", deadline_ms,
-                   "a rank that is silent for longer is reported as a hang, ten times as long if it gives signs of life; default: 60s"),
+                   "report a hang when a rank is silent for this long, or for ten times as long if it gives signs of life; default: 60s"),
     SF_NUMBER_AT(struct worker_flags, "draws", draws, 1, 64, "perturbed runs of each reference; default: what the worker asks for"),
     SF_OPTION_AT(struct worker_flags, "memory", TEXT, memory, "DIR",
-                 "where traces are while they are judged; default: /dev/shm, or /tmp where that is small"),
+                 "folder for traces while they are judged; default: /dev/shm, or /tmp where that is small"),
     SF_OPTION_AT(struct worker_flags, "traces", TEXT, traces, "DIR", "keep all traces in this folder"),
     SF_OPTION_AT(struct worker_flags, "record", TEXT, record, "FILE", "append one JSON line for each case: the case, its verdict and why"),
-    SF_OPTION_AT(struct worker_flags, "describe", FLAG, describe, NULL, "print what the worker says of itself, and run nothing"),
+    SF_OPTION_AT(struct worker_flags, "describe", FLAG, describe, NULL, "print the worker's description of itself, and run nothing"),
     SF_OPTION_AT(struct worker_flags, "json", FLAG, json, NULL, "print one JSON object as the last line of stdout"),
 };
 
@@ -44,7 +44,7 @@ static const struct sf_command command = {
     .arguments = "CMD [CASES.jsonl...]",
     .help =
         "Runs cases of a framework that CMD drives (targets/worker.md): reference and perturbed runs on one rank, the candidate on as many as\n"
-        "the case says. Cases are JSON objects one after the other, out of the files or stdin. Prints a line for each case.",
+        "the case says. Reads cases as JSON objects, one after the other, from the files or stdin. Prints a line for each case.",
     .options = options,
     .option_count = (int32_t)(sizeof options / sizeof options[0]),
     .argument_min = 1,
@@ -52,7 +52,6 @@ static const struct sf_command command = {
     .argument_offset = offsetof(struct worker_flags, arguments),
 };
 
-/* What goes on while cases are read and run. */
 struct session {
   const struct worker_flags *flags;
   struct sf_framework *framework;
@@ -99,7 +98,7 @@ static enum sf_status record_case(struct session *s, const json_t *c, const stru
   return status;
 }
 
-/* What the ranks printed, each line marked, so that it is not taken for ours. */
+/* Prints the output of the ranks with a mark on each line, so that it is not taken for our own. */
 static void print_output(FILE *to, const char *output) {
   struct sf_text text = {0};
   sf_line_append_all(&text, SF_SAID_PREFIX, output);
@@ -127,7 +126,7 @@ static void print_outcome(const struct session *s, const struct sf_framework_out
   fflush(to);
 }
 
-/* One line that says that nothing was judged, and why of the last case. */
+/* One line that says that nothing was judged, with the reason of the last case. */
 static void nothing_text(struct sf_text *out, const struct session *s) {
   sf_text_append(out, "nothing was judged: %" PRId64 " inconclusive, %" PRId64 " skipped", s->counts[SF_VERDICT_INCONCLUSIVE],
                  s->counts[SF_VERDICT_SKIP]);
@@ -176,7 +175,7 @@ static enum sf_status run_case(struct session *s, const json_t *c, struct sf_err
   print_outcome(s, &outcome);
   s->cases++;
   if (status == SF_OK && sf_framework_is_exhausted(s->framework))
-    return sf_error_set(error, SF_EIO, "three cases in a row whose ranks did not start; no more are run");
+    return sf_error_set(error, SF_EIO, "the ranks of three cases in a row did not start; no more cases are run");
   return status;
 }
 
@@ -199,7 +198,7 @@ static enum sf_status read_cases(json_t *array, const struct session *s, FILE *f
   }
 }
 
-/* All cases are read and checked before the first one runs. */
+/* Reads and checks all cases before the first one runs. */
 static enum sf_status read_all(json_t *array, const struct session *s, struct sf_error *error) {
   const struct sf_texts *files = &s->flags->arguments;
   if (files->count == 1) return read_cases(array, s, stdin, "stdin", error);

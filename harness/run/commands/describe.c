@@ -39,7 +39,7 @@ static void describe_training(struct sf_text *out, const struct sf_case *c) {
                  sf_case_choice(c, "data.grads"));
 }
 
-/* How many numbers from the first on have the same distance. */
+/* The number of leading entries that have the same distance. */
 static int32_t run_length(const int32_t *numbers, int32_t count) {
   int32_t length = count < 2 ? count : 2;
   while (length < count && numbers[length] - numbers[length - 1] == numbers[1] - numbers[0]) length++;
@@ -201,8 +201,8 @@ enum sf_status sf_describe_case(struct sf_text *out, const struct sf_case *c, st
   if (status != SF_OK) return status;
   if (sf_case_is_operation(c)) return sf_op_describe(out, c, error);
   if (sf_case_is_framework(c)) {
-    sf_line_append(out, "target     %s, which alone knows more\nfields     %s\nlayout     %" PRId64 " ranks\n", c->target, c->fields,
-                   sf_case_ranks(c));
+    sf_line_append(out, "target     %s (its worker knows what the fields mean)\nfields     %s\nlayout     %" PRId64 " ranks\n", c->target,
+                   c->fields, sf_case_ranks(c));
     return out->failed ? SF_ENOMEM : SF_OK;
   }
   struct sf_catalog *catalog = NULL;

@@ -16,7 +16,7 @@
 /* JSON has no infinities: they become null. */
 static json_t *real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
-/* Text that comes from outside: paths, and what targets say. */
+/* Text from outside, such as paths and messages of targets. */
 static json_t *text_of(const char *text) {
   struct sf_text clean = {0};
   sf_utf8_append(&clean, text);
@@ -38,7 +38,7 @@ static json_t *diagnosis_of(const struct sf_diagnosis *d) {
   return json_pack("{s:s, s:o, s:o}", "class", sf_diagnosis_class_name(d->cls), "text", text_of(d->text), "left", real(d->left));
 }
 
-/* What else is wrong by itself. */
+/* The other culprits of the case. */
 static json_t *further_of(const struct sf_outcome *o) {
   json_t *array = json_array();
   for (int32_t i = 0; i < o->further_count; i++) {
@@ -52,7 +52,7 @@ static json_t *further_of(const struct sf_outcome *o) {
   return array;
 }
 
-/* Members that operations alone have: the shape, and of the worst output how far it is off. */
+/* Members that only operations have: the shape, and the error of the worst output. */
 static void add_operation(json_t *object, const struct sf_case *c, const struct sf_outcome *o) {
   const struct sf_op *op = sf_op_find(c->operation);
   const struct sf_op_error *error = &o->operation.error;
@@ -144,7 +144,7 @@ static json_t *search_of(const struct sf_power_search *s) {
                    (json_int_t)(found ? sf_case_ranks(&s->min) : 0), "layers", (json_int_t)s->min.model.layers);
 }
 
-/* One plant over its seeds: the worst of them, and each. */
+/* One plant over all its seeds: the worst search, and each search. */
 static json_t *plant_of(const struct sf_power_search *searches, int32_t seeds) {
   int detected = 0, flat_detected = 0, localised = 0, minimal = 0;
   int64_t found_at = 0, flat_at = 0, ranks = 0, layers = 0;

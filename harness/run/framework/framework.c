@@ -18,13 +18,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Sets that are kept alive; one of one rank is always among them. A second attempt meets a machine that was busy. */
+/* SETS_MAX sets stay alive; a set of one rank is always among them. START_ATTEMPTS: a second attempt in case the machine was busy. */
 enum { SETS_MAX = 4, START_ATTEMPTS = 2, UNSTARTED_MAX = 3, KEEP_LENGTH = 340, MEMORY_TEXT = 50 };
-static const double ROOM_BYTES = 256e6; /* below, /dev/shm is too small for traces */
+static const double ROOM_BYTES = 256e6; /* with less room, /dev/shm is too small for traces */
 
 struct kept_set {
   int32_t ranks; /* 0: place is free */
-  int64_t used;  /* when: number of the request */
+  int64_t used;  /* number of the last request */
   struct sf_worker_set *set;
 };
 
@@ -32,8 +32,8 @@ struct sf_framework {
   struct sf_framework_options options;
   struct sf_temporary folder;        /* for sockets, and traces that do not stay */
   char reference[SF_FRAMEWORK_PATH]; /* folder of the reference whose noise is known; empty = none */
-  int32_t draws_made;                /* of that reference */
-  char *reference_text;              /* which function it is of */
+  int32_t draws_made;                /* perturbed runs of that reference */
+  char *reference_text;              /* the logical function that it computes */
   struct kept_set sets[SETS_MAX];
   json_t *described;
   struct sf_description *description;
@@ -64,7 +64,7 @@ static void drop_set(struct sf_framework *f, struct kept_set *kept) {
   f->restarts++;
 }
 
-/* A set of that many ranks that can be asked. A report that is not ANSWERED says why there is none. */
+/* Finds or starts a set of that many ranks. Without a set, the report is not ANSWERED and says why. */
 static enum sf_status find_set(struct sf_framework *f, struct kept_set **out, struct sf_worker_report *report, int32_t ranks) {
   struct kept_set *kept = place_of(f, ranks);
   const struct sf_worker_set_options options = {.command = f->options.command,
@@ -116,7 +116,6 @@ static bool is_folder(const char *path) {
   return lstat(path, &about) == 0 && S_ISDIR(about.st_mode) && access(path, R_OK | W_OK | X_OK) == 0;
 }
 
-/* What the end of a request says of the case. */
 static const struct {
   enum sf_verdict verdict;
   enum sf_finding_class cls; /* of a finding */
@@ -146,7 +145,7 @@ static void outcome_of_report(struct sf_framework_outcome *out, const struct sf_
   out->what.rank = report->rank;
 }
 
-/* The system, and not the framework, ended a rank. kills: sf_memory_kills before the run. */
+/* Excuses a rank that the system ended, and not the framework. kills: sf_memory_kills before the run. */
 static void excuse_memory(struct sf_framework_outcome *out, const struct sf_worker_report *report, double kills) {
   if ((report->end != SF_WORKER_DIED && report->end != SF_WORKER_ONE_SIDED) || !(sf_memory_kills() > kills)) return;
   out->verdict = SF_VERDICT_INCONCLUSIVE;
@@ -154,7 +153,7 @@ static void excuse_memory(struct sf_framework_outcome *out, const struct sf_work
   snprintf(out->what.text, sizeof out->what.text, "out of memory: the system ended a process: %s", report->text);
 }
 
-/* Nor is it the framework's fault that a fresh set has used up its processor time. */
+/* Excuses a fresh set that used up its processor time, which is not the framework's fault either. */
 static void excuse_time(struct sf_framework_outcome *out, const struct sf_worker_report *report) {
   if (!report->may_be_spent) return;
   out->verdict = SF_VERDICT_INCONCLUSIVE;
@@ -162,7 +161,7 @@ static void excuse_time(struct sf_framework_outcome *out, const struct sf_worker
   snprintf(out->what.text, sizeof out->what.text, "the ranks used up their processor time (ulimit -t): raise the limit: %s", report->text);
 }
 
-/* Whether this user may start so many processes more. The children are ended again at once. */
+/* Whether this user may start that many processes more. Starts them, and ends them at once. */
 static bool has_room_for(int32_t processes) {
   pid_t *children = sf_alloc((size_t)processes * sizeof *children);
   int32_t started = 0;
@@ -178,8 +177,7 @@ static bool has_room_for(int32_t processes) {
   return started == processes;
 }
 
-/* Where a set that has just failed would find no room for its processes and threads, that is why it failed, whatever its ranks say of it.
- */
+/* Excuses a set that failed because its processes and threads find no room, whatever its ranks report. */
 static void excuse_processes(struct sf_framework_outcome *out, const struct sf_worker_report *report, int32_t ranks) {
   static const int32_t PER_RANK = 8, OF_LAUNCHER = 16;
   if (out->verdict != SF_VERDICT_FINDING || out->what.cls != SF_CLASS_CRASH || has_room_for(PER_RANK * ranks + OF_LAUNCHER)) return;
@@ -188,8 +186,8 @@ static void excuse_processes(struct sf_framework_outcome *out, const struct sf_w
   snprintf(out->what.text, sizeof out->what.text, "no more processes can be started: %s: %s", sf_errno_text(EAGAIN).text, report->text);
 }
 
-/* Takes the request to run into folder. A set that may have died of its processor time may have spent it on cases before: a fresh one has
- * all of it. */
+/* Runs the request into folder, and takes it. A set that ran out of processor time may have used it for earlier cases, so a fresh set gets
+ * a second attempt. */
 static enum sf_status ask_to_run(struct sf_framework *f, struct sf_worker_report *report, json_t *request, int32_t ranks,
                                  const char *folder, struct sf_error *error) {
   enum sf_status status = ask(f, report, json_incref(request), ranks);
@@ -202,7 +200,8 @@ static enum sf_status ask_to_run(struct sf_framework *f, struct sf_worker_report
   return status;
 }
 
-/* One run of the case into folder. *good: its trace is there; else the outcome says why not. draw: -1 = not perturbed. */
+/* Runs the case once into folder. *good: the trace is complete; else the outcome says why not. draw: number of the perturbed run; -1 = not
+ * perturbed. */
 static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c, const char *run,
                               int32_t draw, const char *folder, struct sf_error *error) {
   struct sf_worker_report report;
@@ -237,15 +236,16 @@ static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_fram
 
 static int32_t draws_of(const struct sf_framework *f) { return f->options.draws ? f->options.draws : sf_description_draws(f->description); }
 
-/* Draws that come first: more of them only widen the bounds, so what passes by these is right. Traces that are to stay get all. */
+/* Number of perturbed runs to judge by first. More of them only widen the bounds, so a pass by these is right. If traces are kept, all are
+ * run at once. */
 static int32_t first_draws_of(const struct sf_framework *f) { return f->options.keep ? draws_of(f) : (draws_of(f) + 2) / 3; }
 
 static void noise_path(char *out, size_t size, const struct sf_framework *f, const char *reference, int32_t draws) {
   snprintf(out, size, "%.380s/%s.safetensors", reference, draws < draws_of(f) ? "noise-few" : "noise");
 }
 
-/* Draws up to `count`, and the noise file out of all; they are removed when there will be no more and traces do not stay. folder: of the
- * case. */
+/* Makes the perturbed runs up to `count`, and the noise file from all of them. Removes them after the last, unless traces are kept. folder:
+ * the case's. */
 static enum sf_status run_draws(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c,
                                 const char *folder, const char *reference, int32_t count, struct sf_error *error) {
   char(*draws)[SF_FRAMEWORK_PATH] = sf_alloc((size_t)count * sizeof *draws);
@@ -268,7 +268,7 @@ static enum sf_status run_draws(struct sf_framework *f, bool *good, struct sf_fr
   return status;
 }
 
-/* The reference of the case's function, with its noise file: the last case's, if that is the same. */
+/* Makes the reference of the case's function with its noise file, unless the last case had the same function. */
 static enum sf_status make_reference(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c,
                                      const char *folder, struct sf_error *error) {
   char path[SF_FRAMEWORK_PATH];
@@ -290,7 +290,8 @@ static enum sf_status make_reference(struct sf_framework *f, bool *good, struct 
   return status;
 }
 
-/* By the first draws, then, where that is no pass, by all: whichever case of the function came before, the verdict is the same. */
+/* Judges by the first perturbed runs, and again by all of them unless the case passed. So the verdict does not depend on the cases
+ * before. */
 static enum sf_status judge(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *c, const char *folder,
                             const char *candidate, struct sf_error *error) {
   const struct sf_framework_outcome before = *outcome;
@@ -305,19 +306,19 @@ static enum sf_status judge(struct sf_framework *f, struct sf_framework_outcome 
     noise_path(noise, sizeof noise, f, f->reference, all);
     if (status == SF_OK && good) status = sf_framework_judge(&good, outcome, noise, f->reference, candidate, error);
   }
-  if (status != SF_OK || !good) *f->reference = '\0'; /* it may be what cannot be read any more */
+  if (status != SF_OK || !good) *f->reference = '\0'; /* it may be the file that cannot be read any more */
   return status;
 }
 
-/* What the dead left in memory is in the way of the living. */
+/* Folders of processes that died use memory, so they are removed first. */
 static const char *memory_for_traces(void) {
   struct statvfs room;
   sf_temporary_sweep("/dev/shm");
   return statvfs("/dev/shm", &room) == 0 && (double)room.f_bavail * (double)room.f_frsize >= ROOM_BYTES ? "/dev/shm" : "/tmp";
 }
 
-/* Memory where it is large enough: what cannot be reserved is an error of the worker, but every case would have it. A socket's path has
- * little room. */
+/* Makes the folder for traces, in memory if there is enough. A worker that cannot reserve space there would fail for every case. Paths must
+ * be short, because the path of a socket has little room. */
 static enum sf_status make_work_folder(struct sf_framework *f, struct sf_error *error) {
   struct sf_error detail = {SF_OK, ""};
   const char *memory = f->options.memory ? f->options.memory : memory_for_traces();
@@ -329,7 +330,7 @@ static enum sf_status make_work_folder(struct sf_framework *f, struct sf_error *
   return SF_OK;
 }
 
-/* A worker may have removed it, with all that was kept there. */
+/* A worker may have removed the folder and everything in it. */
 static enum sf_status restore_work_folder(struct sf_framework *f, struct sf_error *error) {
   if (is_folder(f->folder.path)) return SF_OK;
   *f->reference = '\0';
@@ -371,7 +372,7 @@ const char *sf_framework_word(const struct sf_framework_outcome *outcome) {
                                                 : sf_verdict_name(outcome->verdict);
 }
 
-/* Time is the one thing that a busy machine changes: a hang that does not come again on a fresh set is flaky. */
+/* A busy machine changes only the time: a hang that does not come again on a fresh set is flaky. */
 static enum sf_status confirm_hang(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *c, struct sf_error *error) {
   struct sf_framework_outcome again = nothing_yet();
   const enum sf_status status = run_case(f, &again, c, error);
@@ -382,7 +383,7 @@ static enum sf_status confirm_hang(struct sf_framework *f, struct sf_framework_o
   return SF_OK;
 }
 
-/* Paths in our folder are told from there on: the rest of them differs from process to process, and findings are known by their texts. */
+/* Cuts the folder off paths in it: its name differs from process to process, and texts identify findings. */
 static void shorten_paths(char *text, const char *folder) {
   const size_t length = strlen(folder);
   for (char *at = text; (at = strstr(at, folder)) != NULL;) {

@@ -56,7 +56,7 @@ static enum sf_status complete_case(json_t **out, const struct sf_description *d
   return status;
 }
 
-/* A loud failure's key: the beginning of what it said, without what changes from case to case: numbers, paths. */
+/* The key of a loud failure: the beginning of its message without numbers and paths, which change from case to case. */
 static void key_of_text(char *out, size_t size, const char *text) {
   size_t at = 0;
   const char *begin = text, *end = text + strcspn(text, "\n");
@@ -71,7 +71,7 @@ static void key_of_text(char *out, size_t size, const char *text) {
   out[at] = '\0';
 }
 
-/* Of a wrong tensor, or of a run that failed, which has no kind; module: what it blames. */
+/* The key of a wrong tensor, or of a failed run, which has no kind; module: what the failed run blames. */
 static void key_of(struct sf_culprit *culprit, const struct sf_framework_outcome *seen) {
   const char *cls = sf_finding_class_name(culprit->cls);
   char *key = culprit->shrink_key;
@@ -85,7 +85,7 @@ static void key_of(struct sf_culprit *culprit, const struct sf_framework_outcome
   }
 }
 
-/* The signature, and the mode behind the key. */
+/* Makes the signature, and appends the mode to the key. */
 static void sign(char signature[SF_SIGNATURE_TEXT], char key[SF_SHRINK_KEY_TEXT], const struct sf_case *c) {
   const size_t length = strlen(key);
   sf_signature_make(signature, key, c);

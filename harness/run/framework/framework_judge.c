@@ -53,7 +53,7 @@ enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outco
   return sf_framework_blame(outcome, run, status, error);
 }
 
-/* Of a subject "decoder.layers.3.mlp.experts.1.weight" what is the same in all layers: "mlp.experts.weight". */
+/* The part of a subject that is the same in all layers: "mlp.experts.weight" for "decoder.layers.3.mlp.experts.1.weight". */
 static enum sf_status module_of(char *out, size_t size, const struct sf_trace_name *name) {
   struct sf_text text = {0};
   bool behind_layers = false;
@@ -64,7 +64,7 @@ static enum sf_status module_of(char *out, size_t size, const struct sf_trace_na
     if (!next) next = end;
     const int length = (int)(next - part);
     const bool is_number = length > 0 && strspn(part, "0123456789") >= (size_t)length;
-    if (is_number && behind_layers) text.length = 0, *text.data = '\0'; /* what stands before it is where the layer stands */
+    if (is_number && behind_layers) text.length = 0, *text.data = '\0'; /* the part before it says where the layer stands */
     if (!is_number) sf_text_append(&text, "%s%.*s", text.length > 0 ? "." : "", length, part);
     behind_layers = length == 6 && memcmp(part, "layers", 6) == 0;
   }

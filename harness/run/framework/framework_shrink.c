@@ -1,5 +1,5 @@
-/* Shrinking a framework's case: choices go back to the plainest, many at once, then pairs, then one by one, then nearer to it. Whatever the
- * order is, a choice only ever goes down, so that it ends. */
+/* Shrinks a framework's case: sets choices back to the plainest, many at once, then in pairs, then one by one, then nearer to the plainest.
+ * A choice only ever goes down, so this ends in any order. */
 #include "harness/base/alloc.h"
 #include "harness/base/hash.h"
 #include "harness/run/framework/framework_case.h"
@@ -43,7 +43,7 @@ static bool try_choices(struct shrinking *s, const struct sf_choices *choices, i
   return true;
 }
 
-/* Fields that are not plain: of the layout first, since ranks cost most. */
+/* Fields that are not plain; those of the layout come first, since ranks cost most. */
 static int32_t open_fields(int32_t *out, const struct shrinking *s) {
   const struct sf_description *description = s->space.description;
   int32_t count = 0;
@@ -55,7 +55,7 @@ static int32_t open_fields(int32_t *out, const struct shrinking *s) {
   return count;
 }
 
-/* Groups of `size` neighbours at once. */
+/* Sets groups of `size` neighbours back at once. */
 static bool reset_groups(struct shrinking *s, int32_t size) {
   int32_t fields[SF_DESCRIPTION_FIELDS_MAX];
   bool any = false;
@@ -68,7 +68,7 @@ static bool reset_groups(struct shrinking *s, int32_t size) {
   return any;
 }
 
-/* A field that a rule binds to another one goes with it alone. */
+/* Sets two fields back together, because a rule may tie one to the other. */
 static bool reset_pairs(struct shrinking *s) {
   int32_t fields[SF_DESCRIPTION_FIELDS_MAX];
   const int32_t count = open_fields(fields, s);
@@ -77,14 +77,14 @@ static bool reset_pairs(struct shrinking *s) {
       struct sf_choices one = s->now, other = s->now, both = s->now;
       one.at[fields[i]] = both.at[fields[i]] = 0;
       other.at[fields[k]] = both.at[fields[k]] = 0;
-      if (sf_choices_allowed(&one, &s->space) && sf_choices_allowed(&other, &s->space)) continue; /* were tried by themselves */
+      if (sf_choices_allowed(&one, &s->space) && sf_choices_allowed(&other, &s->space)) continue; /* each was tried alone */
       if (try_choices(s, &both, s->seed)) return true;
     }
   }
   return false;
 }
 
-/* Nearer to plain: half way, then one less. */
+/* Moves choices nearer to the plainest: half way, then by one. */
 static bool lower_choices(struct shrinking *s) {
   int32_t fields[SF_DESCRIPTION_FIELDS_MAX];
   bool any = false;

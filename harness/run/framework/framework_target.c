@@ -22,7 +22,7 @@ static const struct sf_framework_known *find_known(const char *target) {
   return NULL;
 }
 
-/* What a launcher would say of a Python that is not there helps nobody. */
+/* Checks that Python is there: the message of a launcher that does not find it would help nobody. */
 static enum sf_status check_setup(const struct sf_framework_known *known, struct sf_error *error) {
   struct sf_text python = {0};
   const char *other = getenv(known->folder_variable);
@@ -46,10 +46,9 @@ enum sf_status sf_framework_command(char *out, size_t size, const char *target, 
   struct sf_text text = {0};
   if (!command)
     return sf_error_set(error, SF_EUSAGE,
-                        "'%.90s' is a framework whose worker this program does not know: --target 'worker:CMD' says how it is started",
-                        target);
+                        "'%.90s' is a framework whose worker this program does not know: start it with --target 'worker:CMD'", target);
   if (path && (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)))
-    return sf_error_set(error, SF_EUSAGE, "--framework-path: %s is no folder", path);
+    return sf_error_set(error, SF_EUSAGE, "--framework-path: %s is not a folder", path);
   const enum sf_status status = known ? check_setup(known, error) : SF_OK;
   if (status != SF_OK) return status;
   if (path) {

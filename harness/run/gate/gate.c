@@ -20,10 +20,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What the gate has seen of an entry of the known list. */
+/* What the gate has seen of one entry of the known list. */
 struct known_news {
   bool seen, replayed;
-  int32_t corpus_case; /* replayed: one that expects it */
+  int32_t corpus_case; /* if replayed: a corpus case that expects it */
 };
 
 struct gate {
@@ -31,9 +31,9 @@ struct gate {
   struct sf_gate_result *result;
   struct sf_error *error;
   double start;
-  struct sf_progress progress; /* of the corpus */
+  struct sf_progress progress; /* while the corpus is replayed */
   int32_t replayed;
-  struct known_news *known; /* of each entry */
+  struct known_news *known; /* one for each entry */
   /* the corpus while it is replayed */
   struct sf_case *cases;
   int32_t next;
@@ -52,7 +52,7 @@ const char *sf_gate_state_text(enum sf_gate_state state) {
   return texts[state];
 }
 
-/* What is left of the gate's time; INFINITY without a limit. */
+/* The rest of the gate's time; INFINITY without a limit. */
 static double seconds_left(const struct gate *g) {
   const double seconds = g->options->campaign.seconds;
   return seconds > 0 ? seconds - (sf_engine_now() - g->start) : INFINITY;
@@ -86,7 +86,7 @@ static void note_replayed(struct gate *g, int32_t corpus_case, const char *expec
   note_seen(g, seen);
 }
 
-/* An entry that does not show where it was found before hides the next bug with its signature. */
+/* Lists entries that no longer show where they were found before: such an entry would hide the next bug with its signature. */
 static enum sf_status list_stale(struct gate *g) {
   const struct sf_known *known = &g->options->campaign.known;
   g->result->known_count = known->count;
@@ -97,7 +97,7 @@ static enum sf_status list_stale(struct gate *g) {
     if (!item) return SF_ENOMEM;
     item->state = SF_GATE_STALE;
     snprintf(item->name, sizeof item->name, "%s", known->entries[i].signature);
-    snprintf(item->text, sizeof item->text, "%s expects this known finding and no longer shows it: take it off the known list",
+    snprintf(item->text, sizeof item->text, "%s expects this known finding, which no longer shows: remove it from the known list",
              g->result->items[g->known[i].corpus_case].name);
   }
   return SF_OK;
@@ -110,7 +110,7 @@ static int is_case_file(const struct dirent *entry) {
   return length > 5 && strcmp(entry->d_name + length - 5, ".json") == 0;
 }
 
-/* Cases of a plugin's operations run on the plugin that is fuzzed, if one is. */
+/* Cases of a plugin's operations run on the plugin that is being fuzzed, if there is one. */
 static enum sf_status check_operation(struct sf_case *c, const struct sf_op_target *fuzzed, const char *path, struct sf_error *error) {
   const struct sf_op_target *target = NULL;
   const bool moves = fuzzed && *fuzzed->path && sf_plugin_target_path(c->target);
@@ -163,7 +163,7 @@ static int32_t next_case(void *ctx, struct sf_job *jobs, int32_t max) {
   return 1;
 }
 
-/* As much as fits. Takes the text. */
+/* Keeps as much of the text as fits, and destroys it. */
 static void set_text(struct sf_gate_item *item, struct sf_text *text) {
   const char *made = text->data ? text->data : "";
   snprintf(item->text, sizeof item->text, "%.*s", (int)sf_utf8_cut(made, sizeof item->text - 1), made);
@@ -208,8 +208,8 @@ static enum sf_status replay_corpus(struct gate *g) {
   enum sf_status status = read_corpus(g);
   if (status != SF_OK) return status;
   struct sf_pool_options pool_options = g->options->campaign.pool;
-  pool_options.operations = NULL;                         /* it takes no larger cases than it draws */
-  for (int32_t i = 0; i < g->result->corpus_count; i++) { /* a case of the corpus may be larger than what is drawn */
+  pool_options.operations = NULL;                         /* this target refuses cases that are larger than those it draws */
+  for (int32_t i = 0; i < g->result->corpus_count; i++) { /* a corpus case may have more ranks than drawn cases */
     if (sf_case_ranks(&g->cases[i]) > pool_options.launch_ranks) pool_options.launch_ranks = (int32_t)sf_case_ranks(&g->cases[i]);
   }
   status = sf_pool_create(&pool, &pool_options);
@@ -228,8 +228,8 @@ static enum sf_status replay_corpus(struct gate *g) {
 
 /* --- findings -------------------------------------------------------------------------------------------------- */
 
-/* For one of the replays that are still to come: its share of the gate's time that is left, and what a base needs that judges a hang by
- * itself, ten times the case's seconds. */
+/* Seconds for one of the remaining replays by the base: its share of the gate's remaining time, and the time that a base needs to judge a
+ * hang by itself, which is ten times the case's seconds. */
 static double base_seconds(const struct gate *g, const struct sf_gate_item *item, int32_t to_come) {
   static const double START_SECONDS = 60, UNKNOWN_SECONDS = 10, HANG_FACTOR = 12;
   static struct sf_case c;
@@ -304,7 +304,7 @@ static enum sf_status fuzz(struct gate *g) {
   return SF_OK;
 }
 
-/* What there was no time for is no pass. */
+/* Work that there was no time for is not a pass. */
 static void tell_time(struct sf_gate_result *r, double seconds) {
   if (r->corpus_not_run > 0) {
     snprintf(r->nothing, sizeof r->nothing,

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What of the base is left when it has ended, watchers of its ranks and workers, has GRACE_MS to clean up. */
+/* After the base has ended, the watchers of its ranks and workers have GRACE_MS to clean up. */
 enum { TICK_MS = 100, GRACE_MS = 1000 };
 static const double ASKED_SECONDS = 0.5;
 
@@ -42,10 +42,10 @@ enum sf_status sf_gate_base_check(const struct sf_gate_base *base, struct sf_err
   struct stat info;
   if (base->program) return check_program(base->program, error);
   if (!base->framework_path || (stat(base->framework_path, &info) == 0 && S_ISDIR(info.st_mode))) return SF_OK;
-  return sf_error_set(error, SF_EUSAGE, "--framework-base: %s is no folder", base->framework_path);
+  return sf_error_set(error, SF_EUSAGE, "--framework-base: %s is not a folder", base->framework_path);
 }
 
-/* No shell is between: paths may hold any character. */
+/* No shell runs in between, so paths may hold any character. */
 static _Noreturn void run_base(const struct sf_gate_base *base, const char *case_path, int output) {
   char program[SF_PATH_TEXT + 16] = "/proc/self/exe";
   const char *arguments[12] = {program, "replay", case_path, "--json"};
@@ -62,7 +62,7 @@ static _Noreturn void run_base(const struct sf_gate_base *base, const char *case
   _exit(127);
 }
 
-/* Until the base's end, a stop, or so many seconds later. */
+/* Reads until the base ends, a stop is asked for, or the seconds are over. */
 static enum answer read_answer(struct sf_text *out, int file, double seconds, const volatile sig_atomic_t *stop) {
   char piece[4096];
   struct sf_watch watch = {0};
@@ -78,7 +78,7 @@ static enum answer read_answer(struct sf_text *out, int file, double seconds, co
   }
 }
 
-/* A base that is asked to end removes what it has in temporary folders; what is left of it then is killed. Returns how it ended. */
+/* Asks the base to end, which removes its temporary folders, and then kills what is left of it. Returns how it ended. */
 static int end_base(struct sf_warden *warden, struct sf_text *output, int file, enum answer answer) {
   if (answer != ENDED) {
     kill(-warden->ward, SIGTERM);
@@ -91,7 +91,7 @@ static void note_end(char note[SF_GATE_NOTE_TEXT], enum answer answer, int how, 
   static const char nothing[] = "the base could not judge the case";
   *note = '\0';
   if (answer == LATE)
-    snprintf(note, SF_GATE_NOTE_TEXT, "%s: it had not answered after %.0f s and was ended", nothing, seconds);
+    snprintf(note, SF_GATE_NOTE_TEXT, "%s: it did not answer within %.0f s and was ended", nothing, seconds);
   else if (WIFSIGNALED(how))
     snprintf(note, SF_GATE_NOTE_TEXT, "%s: it ended by signal %d", nothing, WTERMSIG(how));
   else if (WEXITSTATUS(how) > 1)

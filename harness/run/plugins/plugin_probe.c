@@ -24,7 +24,7 @@ static bool write_all(int descriptor, const void *data, size_t size) {
   return true;
 }
 
-/* What arrives before the deadline; true when it is everything. */
+/* Reads what arrives before the deadline; true when all of it has. */
 static bool read_all(int descriptor, void *data, size_t size) {
   char *at = data;
   struct sf_watch watch = {0};
@@ -114,7 +114,7 @@ bool sf_plugin_is_target(const char *target) {
 static enum sf_status ask(struct target_answer *answer, const char *target, struct sf_error *error) {
   const char *path = sf_plugin_target_path(target);
   memset(answer, 0, sizeof *answer);
-  /* The name of the target has to fit with its prefix. */
+  /* The target's name must fit together with its prefix. */
   enum sf_status status = sf_plugin_full_path(answer->path, sizeof answer->path - (size_t)(path - target), path, error);
   if (status == SF_OK) status = sf_plugin_probe(answer, sizeof *answer, ask_target, path, error);
   if (status == SF_OK && answer->status != SF_OK) status = sf_error_set(error, answer->status, "%s", answer->error.text);

@@ -21,7 +21,7 @@ enum { CLEAN_TAG = -1 };
 struct power {
   const struct sf_power_options *options;
   struct sf_power_result *result;
-  struct search_progress *progress; /* of each search */
+  struct search_progress *progress; /* one for each search */
   int64_t clean_handed_out;
   struct sf_progress told;
   enum sf_status status;
@@ -126,7 +126,6 @@ static int32_t next_clean(struct power *p, struct sf_job *jobs, int32_t max) {
   return count;
 }
 
-/* Whether further cases can tell something. */
 static bool is_open(const struct sf_power_search *search) { return search->found_at < 0 || (search->flat_asked && search->flat_at < 0); }
 
 static int32_t next_jobs(void *ctx, struct sf_job *jobs, int32_t max) {
@@ -135,7 +134,8 @@ static int32_t next_jobs(void *ctx, struct sf_job *jobs, int32_t max) {
   for (int32_t i = 0; i < p->result->search_count; i++) {
     const struct search_progress *progress = &p->progress[i];
     if (progress->state == TO_SHRINK) return next_shrink(p, i, &jobs[0]);
-    /* Once both have found something no further case is needed; those under way are awaited, since one may have a lower index. */
+    /* When both have found the plant no further case is needed. Cases that are under way are awaited, since one of them may have a lower
+     * index. */
     if (progress->state == SEARCHING && is_open(&p->result->searches[i]) && progress->handed_out < p->options->cases) {
       return next_of_search(p, i, jobs, max);
     }
@@ -183,7 +183,7 @@ static void on_shrunk(struct power *p, int32_t number, const struct sf_job_resul
   search->min = done ? result->min : search->c;
   search->min_outcome = done ? result->min_outcome : search->outcome;
   search->evaluations = result->evaluations;
-  /* The module that is named: where shrinking went over to modules alone, what failed first there. */
+  /* The module that the finding names; if shrinking changed to isolated mode, the one that failed first there. */
   const bool alone = search->c.mode == SF_MODE_E2E && strcmp(search->outcome.shrink_key, search->min_outcome.shrink_key) != 0;
   search->localised = sf_power_is_localised(search->plant, alone ? &search->min_outcome : &search->outcome);
   search->diagnosed = sf_power_is_diagnosed(search->plant, &search->min_outcome.diagnosis);

@@ -25,7 +25,6 @@ bool sf_finding_class_is_loud(enum sf_finding_class cls) {
   return cls == SF_CLASS_NONFINITE || cls == SF_CLASS_DEADLOCK || cls == SF_CLASS_MISMATCH || cls == SF_CLASS_CRASH || cls == SF_CLASS_HANG;
 }
 
-/* The runs of one case. */
 enum run { MUTATED, OBSERVED, POISONED, RUNS };
 struct attempt {
   bool fired, found;
@@ -103,7 +102,7 @@ static int32_t next_cases(struct power *p, int32_t number, struct sf_job *jobs, 
   return count;
 }
 
-/* The runs that tell whether a fired case is equivalent; both of one case go to one worker. */
+/* The runs that show whether a fired case is equivalent; one process gets both runs of a case. */
 static int32_t next_proofs(struct power *p, int32_t number, struct sf_job *jobs, int32_t max) {
   struct progress *progress = &p->progress[number];
   int32_t count = 0;
@@ -128,7 +127,7 @@ static int32_t next_jobs(void *ctx, struct sf_job *jobs, int32_t max) {
   return 0;
 }
 
-/* Counts what is below the first finding, so that the figures do not depend on the number of workers. */
+/* Counts up to the first finding, so that the figures do not depend on the number of processes. */
 static int64_t count_fired(const struct progress *progress, int64_t found_at) {
   int64_t fired = 0;
   for (int64_t i = 0; i < progress->handed_out && (found_at < 0 || i <= found_at); i++) fired += progress->attempts[i].fired;

@@ -38,7 +38,7 @@ struct hello {
   int32_t rank, world;
 };
 
-/* What ranks send: a result of rank 0, or a failure any rank saw. */
+/* A message from a rank: a result of rank 0, or a failure that any rank saw. */
 struct rank_message {
   bool failed;
   struct sf_job_result result;
@@ -61,7 +61,7 @@ static void on_stop(int number) {
   relay_stopped = 1;
 }
 
-/* Its output is shown only to who looks for the reason of a set that does not start. */
+/* Hides the launcher's output unless the user asks for it, to find out why a set does not start. */
 static _Noreturn void launcher_main(const char *command) {
   const int quiet = getenv("SHARDFUZZ_LAUNCHER_OUTPUT") ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
   sf_launcher_become(command, quiet);
@@ -109,7 +109,7 @@ static bool accept_ranks(struct relay *relay) {
   return true;
 }
 
-/* Hands the next job to its ranks; a case that is too large for the set is answered here. True when it is under way. */
+/* Hands the next job to its ranks; answers a case that is too large for the set itself. Returns whether the job is under way. */
 static bool pass_job(struct relay *relay, bool *lost) {
   static struct sf_job job;
   static struct sf_job_result refusal;
@@ -137,8 +137,8 @@ static bool launcher_has_ended(const struct relay *relay) {
   return waitid(P_PID, (id_t)relay->launcher, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
 }
 
-/* Works until a rank fails or a side closes, or the launcher has ended: a rank's descriptor may stay open in what a plugin has forked. The
- * pool's descriptor is looked at while no job is under way. */
+/* Works until a rank fails, a side closes or the launcher has ended: processes that a plugin has forked may keep a rank's descriptor open.
+ * Looks at the pool's descriptor only while no job is under way. */
 static void relay_loop(struct relay *relay) {
   static struct pollfd fds[SF_LAUNCH_RANKS_MAX + 1];
   static struct rank_message message;
@@ -160,8 +160,8 @@ static void relay_loop(struct relay *relay) {
   }
 }
 
-/* The launcher notices that its ranks are gone, cleans up and ends; if it does not, or has no ranks yet, it is ended too, and so is what a
- * plugin has left. */
+/* Kills the ranks. The launcher notices that, cleans up and ends. If it does not end, or has no ranks yet, it is ended too, and so are
+ * processes that a plugin has left. */
 static void end_ranks(const struct relay *relay) {
   bool any = false;
   struct sf_watch watch = {0};
@@ -187,7 +187,7 @@ static _Noreturn void relay_main(int pool_fd, int listen_fd, const struct sf_poo
   signal(SIGINT, SIG_IGN);
   prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans become ours */
   const int keep[2] = {pool_fd < listen_fd ? pool_fd : listen_fd, pool_fd < listen_fd ? listen_fd : pool_fd};
-  sf_launcher_close_others(keep, 2); /* the store's lock and other processes' descriptors would live on in this process */
+  sf_launcher_close_others(keep, 2); /* else this process would keep the store's lock and other processes' descriptors open */
   relay.pool_fd = pool_fd;
   relay.listen_fd = listen_fd;
   relay.world = options->launch_ranks;
@@ -197,7 +197,7 @@ static _Noreturn void relay_main(int pool_fd, int listen_fd, const struct sf_poo
   if (complete && sf_fd_write(pool_fd, &ready, sizeof ready)) relay_loop(&relay);
   close(pool_fd); /* the pool learns at once that the set is gone */
   if (relay.launcher > 0) end_ranks(&relay);
-  kill(0, SIGKILL); /* the whole group: what is left of the launcher, and this process */
+  kill(0, SIGKILL); /* the whole group: the rest of the launcher, and this process */
   _exit(0);
 }
 
@@ -214,7 +214,7 @@ static struct sf_process_page *map_pages(const char *path, int32_t count, int fl
   return pages == MAP_FAILED ? NULL : pages;
 }
 
-/* The pages of a launched set are a file, since its ranks are no children of ours. */
+/* The pages of a launched set lie in a file, because its ranks are not our children. */
 static bool make_pages(struct sf_process *process, const char *path, int32_t ranks) {
   sf_process_unmap(process);
   process->page = map_pages(path, ranks, O_CREAT);
@@ -237,7 +237,7 @@ static pid_t fork_relay(const int pair[2], int listen_fd, const struct sf_pool_o
   relay_main(pair[1], listen_fd, options, socket_path, page_path);
 }
 
-/* The ranks' socket and pages are found by name until all ranks are there; from then on both sides hold them open. */
+/* Ranks find the socket and the pages by name until all ranks are there; from then on both sides hold them open. */
 static enum sf_status start_in(const char *folder, struct sf_process *process, const struct sf_pool_options *options) {
   char socket_path[PATH_TEXT], page_path[PATH_TEXT], ready = 0;
   int pair[2] = {-1, -1};

@@ -15,7 +15,7 @@ enum { TICK_MS = 100 };
 /* Attempts to start one process in a row before the pool gives up. */
 enum { START_ATTEMPTS = 3 };
 
-/* Processes in a row that a SHRINK job may lose. What ends one is not the code under test, which runs in processes of its own. */
+/* Processes in a row that a SHRINK job may lose. The code under test does not end them, since it runs in processes of its own. */
 enum { SHRINK_ATTEMPTS = 3 };
 
 struct sf_pool {
@@ -53,13 +53,13 @@ void sf_pool_destroy(struct sf_pool *pool) {
 
 static double deadline_of(const struct sf_pool_options *options, const struct sf_job *job) {
   const double one = job->deadline > 0 && !sf_case_is_framework(&job->c) ? job->deadline : sf_pool_deadline(options, &job->c);
-  /* A shrink job watches its own trials, each of which may stand still for ten times its seconds; this bound only guards against a fault of
-   * ours. */
+  /* A shrink job watches its own trials, each of which may stand still for ten times its seconds; this bound only guards against our own
+   * faults. */
   return job->kind == SF_JOB_SHRINK ? 10 * (20 + job->budget + 2) * one : one;
 }
 
-/* Sends the process its unanswered jobs, in a fresh process when the running one is gone or of the other kind. A framework's process does
- * both: its sets take seconds to start. */
+/* Sends the process its unanswered jobs; starts a fresh one if the process is gone or is of the other kind. A framework's process does both
+ * kinds, because its sets take seconds to start. */
 static enum sf_status send_jobs(struct sf_pool *pool, int32_t i) {
   struct sf_process *process = &pool->processes[i];
   const bool for_shrinking = process->jobs[process->job_next].kind == SF_JOB_SHRINK;
@@ -88,7 +88,7 @@ static enum sf_status feed(struct sf_pool *pool, int32_t i, const struct sf_pool
   return busy(process) ? send_jobs(pool, i) : SF_OK;
 }
 
-/* A job is done, or a piece of a range: then the rest of it is what is unanswered. */
+/* A job is done, or a piece of a range: then the rest of the range stays unanswered. */
 static void finish(struct sf_process *process, const struct sf_pool_client *client, const struct sf_job_result *result) {
   struct sf_job *job = &process->jobs[process->job_next];
   const int64_t told = result->passes.count + result->has_outcome;
@@ -101,8 +101,8 @@ static void finish(struct sf_process *process, const struct sf_pool_client *clie
   client->done(client->ctx, job, result);
 }
 
-/* The first unanswered job is what killed the process; the others go on in a fresh one. Where its ranks stand is read before it is ended,
- * which would move them. */
+/* The process died of its first unanswered job; a fresh process gets the others. The outcome is read before the process is ended, which
+ * would move its ranks. */
 static enum sf_status bury(struct sf_pool *pool, int32_t i, bool hang, const struct sf_pool_client *client) {
   struct sf_process *process = &pool->processes[i];
   const struct sf_job *job = &process->jobs[process->job_next];
@@ -110,13 +110,13 @@ static enum sf_status bury(struct sf_pool *pool, int32_t i, bool hang, const str
   memset(&result, 0, sizeof result);
   result.tag = job->tag;
   result.passes = sf_process_passes(process);
-  if (job->range && result.passes.count == job->range) { /* it died with its work done */
+  if (job->range && result.passes.count == job->range) { /* it died after its work was done */
     sf_process_stop(process);
     finish(process, client, &result);
     return busy(process) ? send_jobs(pool, i) : SF_OK;
   }
   const bool spent = !hang && (process->answered > 0 || result.passes.count > 0) &&
-                     sf_process_is_spent(process); /* by the cases before it, too: a fresh process has all of its time */
+                     sf_process_is_spent(process); /* earlier cases used it too: a fresh process has all of its time */
   if (spent && result.passes.count > 0) finish(process, client, &result);
   if (spent || (job->kind == SF_JOB_SHRINK && !hang && ++process->losses < SHRINK_ATTEMPTS)) {
     sf_process_stop(process);
@@ -172,7 +172,7 @@ static enum sf_status wait_and_attend(struct sf_pool *pool, struct pollfd *fds, 
   return SF_OK;
 }
 
-/* What has passed of the ranges that are cut off is kept. */
+/* Drops the jobs that are under way, but keeps what has passed of their ranges. */
 static void drop_jobs(struct sf_pool *pool, const struct sf_pool_client *client) {
   static struct sf_job_result result;
   for (int32_t i = 0; i < pool->count; i++)
@@ -208,7 +208,7 @@ void sf_pool_failure_text(char *out, size_t out_size, const struct sf_pool_optio
   if (status == SF_EUSAGE && options->launcher) {
     snprintf(out, out_size, "a launched set has 1 to %d ranks, not %d", SF_LAUNCH_RANKS_MAX, options->launch_ranks);
   } else if (status == SF_EIO && options->launcher) {
-    snprintf(out, out_size, "the launcher did not bring %d ranks (SHARDFUZZ_LAUNCHER_OUTPUT=1 shows what it says): %.300s",
+    snprintf(out, out_size, "the launcher did not start %d ranks (SHARDFUZZ_LAUNCHER_OUTPUT=1 shows its output): %.300s",
              options->launch_ranks, options->launcher);
   } else if (status == SF_EIO) { /* a socket or a fork */
     snprintf(out, out_size, "processes could not be started: %s; or %s", sf_errno_text(EMFILE).text, sf_errno_text(EAGAIN).text);

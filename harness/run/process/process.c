@@ -47,7 +47,7 @@ bool sf_fd_read(int fd, void *data, size_t size_bytes) {
   return true;
 }
 
-/* For the watchers of sets of ranks, and of processes of its own, that a process has started: they end with it. */
+/* Time for the watchers of rank sets and of processes that a process has started: they end with it. */
 enum { GRACE_MS = 4000 };
 
 /* --- parent's side --------------------------------------------------------------------------------------------- */
@@ -80,7 +80,7 @@ enum sf_status sf_process_start(struct sf_process *process, const struct sf_pool
   process->for_shrinking = for_shrinking;
   if (options->launcher && !for_shrinking) return sf_launch_start(process, options);
   int pair[2];
-  if (process->said.memory <= 0) (void)!sf_said_open(&process->said); /* without it nothing is quoted */
+  if (process->said.memory <= 0) (void)!sf_said_open(&process->said); /* if it fails, the process's output is not quoted */
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return SF_EIO;
   const pid_t pid = sf_warden_fork(&process->warden, for_shrinking || options->framework ? GRACE_MS : 0);
   if (pid < 0) {
@@ -105,7 +105,7 @@ void sf_process_unmap(struct sf_process *process) {
   if (process->said.memory > 0) sf_said_close(&process->said);
 }
 
-/* The relay of a launched set ends its ranks itself. */
+/* The relay ends the ranks of its set itself. */
 static void stop_relay(const struct sf_process *process) {
   sf_launch_end(process);
   kill(-process->pid, SIGKILL);
@@ -130,7 +130,7 @@ bool sf_process_send(struct sf_process *process) {
   return sf_fd_write(process->fd, &process->jobs[process->job_next], size_bytes);
 }
 
-/* Processor seconds that the process has used; infinite where they say nothing, its work being done by others. */
+/* Processor seconds that the process has used; infinite where other processes do its work, so that its own time says nothing. */
 static double cpu_seconds(const struct sf_process *process) {
   clockid_t clock;
   struct timespec used;
@@ -138,7 +138,7 @@ static double cpu_seconds(const struct sf_process *process) {
   return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
 }
 
-/* The longest that a rank of the set has waited for a processor since it was set off: the others may wait for it. */
+/* The longest time that one rank of the set has waited for a processor since the job began: the others may be waiting for that rank. */
 static double starved_seconds(const struct sf_process *process) {
   double longest = 0;
   for (int32_t i = 0; i < process->page_count; i++)
@@ -146,7 +146,7 @@ static double starved_seconds(const struct sf_process *process) {
   return longest;
 }
 
-/* Whether time counts that its processes could have run in, and no other; else their processor time does. */
+/* Whether the deadline counts the time in which its processes could have run; else it counts their processor time. */
 static bool counts_starving(const struct sf_process *process) {
   const struct sf_job *job = &process->jobs[process->job_next];
   return process->launched || (job->kind == SF_JOB_RUN && sf_case_is_operation(&job->c));
@@ -163,7 +163,7 @@ void sf_process_set_off(struct sf_process *process) {
 
 double sf_process_seconds(struct sf_process *process) { return sf_watch_seconds(&process->watch) - process->since; }
 
-/* The pages of the case's ranks, as long as `pages` is kept. */
+/* Points pages[i] to the page of the case's rank i; returns their number. */
 static int32_t pages_of_case(const struct sf_process_page **pages, const struct sf_process *process) {
   const int64_t ranks = sf_case_ranks(&process->jobs[process->job_next].c);
   const int32_t count = ranks < process->page_count ? (int32_t)ranks : process->page_count;
@@ -171,8 +171,8 @@ static int32_t pages_of_case(const struct sf_process_page **pages, const struct 
   return count;
 }
 
-/* Whether all ranks of a launched set wait, and have waited at the same places for a quarter of the deadline, two seconds at least: ranks
- * that spin keep each other from a processor, and need no more time. */
+/* Whether all ranks of a launched set wait, and have waited at the same places for a quarter of the deadline and for two seconds at least.
+ * Spinning ranks keep each other from a processor, and need no more time than this. */
 static bool wait_for_each_other(struct sf_process *process, double seconds) {
   static const struct sf_process_page *pages[SF_LAUNCH_RANKS_MAX];
   const int32_t count = pages_of_case(pages, process);
@@ -191,7 +191,7 @@ bool sf_process_is_overdue(struct sf_process *process, double seconds) {
   return counts_starving(process) ? passed - starved_seconds(process) > seconds : !(cpu_seconds(process) - process->cpu_since <= seconds);
 }
 
-/* What of a result is sent. */
+/* The number of bytes of a result that are sent. */
 static size_t result_bytes(const struct sf_job_result *result) {
   return !result->of_range     ? sizeof *result
          : result->has_outcome ? offsetof(struct sf_job_result, min)
@@ -252,7 +252,7 @@ bool sf_process_lacked(const struct sf_process *process, const char *where, stru
 
 struct sf_passes sf_process_passes(const struct sf_process *process) {
   const struct sf_job *job = &process->jobs[process->job_next];
-  const bool has = job->range && process->page->range_first == job->tag; /* else its process has not come to it, or ended in between */
+  const bool has = job->range && process->page->range_first == job->tag; /* else the process has not begun it, or ended in between */
   return has ? process->page->passes : (struct sf_passes){0};
 }
 
@@ -283,7 +283,7 @@ void sf_process_outcome_of_death(struct sf_process *process, const struct sf_poo
 
 /* --- child's side ---------------------------------------------------------------------------------------------- */
 
-/* Of this process; written once before the handlers are on. */
+/* State of this process, written once before the handlers are installed. */
 static struct sf_process_page *watched_page;
 static pid_t watched_process;
 static const struct sf_op_memory *watched_operands;
@@ -299,7 +299,7 @@ static void note_operand(struct sf_process_page *page, const siginfo_t *info, co
   if (access == SF_ACCESS_WRITE) page->manner = SF_MANNER_WRITE;
 }
 
-/* "mlp.linear_fc2.fwd" of the label of one of its calls. */
+/* "Cuts the call off a label: "mlp.linear_fc2.fwd" is left of the label of one of its calls. of one of its calls. */
 static void cut_call(char *label) {
   char *dot = strrchr(label, '.');
   for (int op = 0; dot && op < SF_COMM_OP_COUNT; op++)
@@ -309,8 +309,8 @@ static void cut_call(char *label) {
     }
 }
 
-/* What is found when a plugin returns is booked under its name, not under the call that it made last: so is the same bug where it faults.
- */
+/* A fault that is found when a plugin returns is booked under the plugin's name, not under the call that it made last. The same bug gets
+ * the same name when it faults at once. */
 void sf_process_note_signal(struct sf_process_page *page, const siginfo_t *info, const void *context) {
   page->fault[0] = '\0';
   page->manner = SF_MANNER_DIED;
@@ -325,7 +325,7 @@ void sf_process_note_signal(struct sf_process_page *page, const siginfo_t *info,
 }
 
 static void on_fatal_signal(int number, siginfo_t *info, void *context) {
-  if (getpid() == watched_process) sf_process_note_signal(watched_page, info, context); /* a child of a plugin's is its own affair */
+  if (getpid() == watched_process) sf_process_note_signal(watched_page, info, context); /* not a plugin's child */
   raise(number); /* SA_RESETHAND: the default action ends the process */
 }
 
@@ -377,7 +377,7 @@ _Noreturn void sf_process_main(int fd, struct sf_process_page *page, struct sf_s
       if (!confined && sf_plugin_target_path(job.c.target)) sf_warden_confine(true), confined = true;
       sf_subject_of(&job.c)->run(&bench, &job, &result);
     }
-    if (getpid() != watched_process) _exit(0); /* forked by a plugin: the result is the other's to tell */
+    if (getpid() != watched_process) _exit(0); /* a plugin forked this process; the other one sends the result */
     if (!sf_process_answer(fd, &result)) break;
   }
   sf_pool_destroy(bench.shrinkers);

@@ -26,23 +26,23 @@ struct sf_rank_watch {
   struct sf_mpi *mpi;
   int32_t rank, world, first, count;
   struct sf_rank_page *own;
-  struct sf_rank_page **pages;                /* of every rank of the job; NULL = its file cannot be reached from here */
-  const struct sf_process_page **trial_pages; /* room for those of one trial */
-  volatile sig_atomic_t stopped;              /* a trial that goes on is given up, and tells nothing of its case */
-  volatile sig_atomic_t ticks_left;           /* of the timer, until the deadline */
-  double tick_seconds, seconds, ran;          /* between ticks; of the trial's deadline; counted by ticks since it began */
-  double starved_before;                      /* by this rank, when the trial began */
-  uint64_t waiting;                           /* as the ranks were found at the deadline; 0: not yet, or not all waited */
+  struct sf_rank_page **pages;                /* one for each rank of the job; NULL: this machine cannot reach its file */
+  const struct sf_process_page **trial_pages; /* room for the pages of one trial's ranks */
+  volatile sig_atomic_t stopped;              /* interrupted: a trial that goes on is given up, and its case gets no verdict */
+  volatile sig_atomic_t ticks_left;           /* ticks of the timer until the deadline */
+  double tick_seconds, seconds, ran;          /* seconds: between ticks, of the deadline, since the trial began (counted by ticks) */
+  double starved_before;                      /* starved seconds of this rank when the trial began */
+  uint64_t waiting;                           /* state in which the ranks waited at the deadline; 0: not seen yet, or not all waited */
   double waiting_since;                       /* `ran` at that moment */
   const char *hint;
   char path[RANK_PATH_TEXT];
 };
 
-static struct sf_rank_watch *watching; /* of this process, for the handlers; written before they are installed; NULL when it is over */
+static struct sf_rank_watch *watching; /* for the handlers; set before they are installed, NULL after the end */
 
 static void path_of(char *out, const char *store_path, int32_t rank) { snprintf(out, RANK_PATH_TEXT, "%s.rank-%d", store_path, rank); }
 
-/* A file of another size is of another version: it is begun anew, or not there. */
+/* A file of another size is from another version: with create it is begun anew, else it counts as missing. */
 static struct sf_rank_page *map_file(const char *path, bool create) {
   const int fd = open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0666);
   struct stat info;
@@ -61,20 +61,20 @@ static void unmap(struct sf_rank_page *page) {
 
 /* --- the end of a job; called by signal handlers too ----------------------------------------------------------- */
 
-/* A tick each so many seconds; 0: none. */
+/* Ticks every so many seconds; 0: never. */
 static void set_timer(double seconds) {
   const struct timeval tick = {(time_t)seconds, (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
   const struct itimerval timer = {.it_interval = tick, .it_value = tick};
   setitimer(ITIMER_REAL, &timer, NULL);
 }
 
-/* True for one rank of the trial: the others leave the telling to it. */
+/* True for exactly one rank of the trial, which reports the failure. */
 static bool is_first_to_tell(const struct sf_rank_watch *watch) {
   struct sf_rank_page *page = watch->pages[watch->first] ? watch->pages[watch->first] : watch->own;
   return __atomic_exchange_n(&page->told, 1, __ATOMIC_SEQ_CST) == 0;
 }
 
-/* With write, since stderr's lock may be held by what was interrupted. */
+/* Uses write, because the code that was interrupted may hold stderr's lock. */
 static void tell(const struct sf_rank_watch *watch, const char *text) {
   char line[LINE_TEXT];
   int length;
@@ -116,8 +116,8 @@ static void on_fatal(int number, siginfo_t *info, void *context) {
   raise(number); /* the handler is off: the default action ends the process, and with it the job */
 }
 
-/* A rank that is through may wait for its next trial already. When some ranks cannot be seen from here, this one can speak for itself only.
- */
+/* Collects the pages of the trial's ranks. A rank that has finished may already wait for its next trial. If this rank cannot see all pages,
+ * it speaks for itself only. */
 static int32_t look_around(struct sf_rank_watch *watch) {
   static const struct sf_process_page through = {.progress = {.in_call = SF_COMM_ENDED}};
   for (int32_t i = 0; i < watch->count; i++) {
@@ -131,7 +131,8 @@ static int32_t look_around(struct sf_rank_watch *watch) {
   return watch->count;
 }
 
-/* Whether all ranks wait, and where they waited a while ago: ranks that spin keep each other from a processor, and need no more time. */
+/* Whether all ranks wait at the same places as a while ago. Spinning ranks keep each other from a processor, and need no more time than
+ * this. */
 static bool wait_for_each_other(struct sf_rank_watch *watch) {
   const int32_t count = look_around(watch);
   const uint64_t waiting = sf_world_waiting(watch->trial_pages, count);
@@ -139,8 +140,8 @@ static bool wait_for_each_other(struct sf_rank_watch *watch) {
   return waiting != 0 && watch->ran - watch->waiting_since >= fmax(watch->seconds / STILL_SHARE, STILL_SECONDS_MIN);
 }
 
-/* Time in which one of the ranks had no processor does not count: the others may wait for it. A trial that is late all the same ends after
- * ten times its deadline. */
+/* Does not count the time in which one of the ranks had no processor, since the others may wait for it. Ten times the deadline ends the
+ * trial in any case. */
 static bool has_time_left(struct sf_rank_watch *watch) {
   double starved = watch->own->starved;
   if (watch->stopped || watch->ran >= LIMIT_FACTOR * watch->seconds || wait_for_each_other(watch)) return false;
@@ -153,11 +154,11 @@ static bool has_time_left(struct sf_rank_watch *watch) {
   return left > 0;
 }
 
-/* The deadline is counted in ticks, so that the time in which the job stands still is one of them: a frozen container, a suspended job.
- * Every rank of the trial was armed at the same moment; the first one whose ticks are over looks where all of them stand. */
+/* Counts the deadline in ticks, so that the time in which the whole job stands still (a frozen container, a suspended job) is a single
+ * tick. All ranks of the trial begin at the same moment; the first one whose ticks are over looks where all of them stand. */
 static void on_tick(int number) {
   (void)number;
-  const int kept = errno; /* of what was interrupted */
+  const int kept = errno; /* errno of the interrupted code */
   watching->ran += watching->tick_seconds;
   watching->own->starved = sf_starved_seconds(getpid()) - watching->starved_before;
   errno = kept;
@@ -174,9 +175,9 @@ static void on_tick(int number) {
   _exit(1); /* a rank that ends without MPI_Finalize ends the job */
 }
 
-static void (*stop_before)(int); /* what this process did on an interrupt before, which it still does */
+static void (*stop_before)(int); /* the handler that this process had before; it still runs */
 
-/* A launcher that was interrupted itself ends its ranks sooner, so this is for signals that reach the ranks alone. */
+/* For signals that reach the ranks alone; a launcher that is interrupted itself ends its ranks sooner. */
 static void on_stop(int number) {
   stop_before(number);
   if (!watching) return;
@@ -191,8 +192,8 @@ static void watch_stop(int number) {
   signal(number, stop_before ? on_stop : before);
 }
 
-/* Ranks that leave on their own account while the launcher is ending the job make Open MPI's mpirun hang or crash at times: a rank that has
- * nothing to tell waits to be ended. */
+/* When ranks leave on their own while the launcher is ending the job, Open MPI's mpirun sometimes hangs or crashes. So a rank that has
+ * nothing to report waits until it is ended. */
 bool sf_rank_watch_may_tell(struct sf_rank_watch *watch) {
   signal(SIGTERM, SIG_DFL);
   set_timer(0);
@@ -226,7 +227,7 @@ enum sf_status sf_rank_watch_open(struct sf_rank_watch **out, struct sf_mpi *mpi
   watch->trial_pages = sf_alloc((size_t)watch->world * sizeof *watch->trial_pages);
   watch->own = map_file(watch->path, true);
   const int reason = errno;
-  sf_mpi_control_barrier(mpi); /* also by a rank that failed: the others wait here */
+  sf_mpi_control_barrier(mpi); /* a rank that failed comes here too: the others wait for it */
   if (!watch->pages || !watch->trial_pages || !watch->own) {
     const enum sf_status status =
         watch->own ? sf_error_set(error, SF_ENOMEM, "out of memory") : sf_error_set(error, SF_EIO, "%s: %s", watch->path, strerror(reason));
@@ -296,7 +297,7 @@ enum sf_status sf_rank_watch_begin(struct sf_rank_watch *watch, const struct sf_
     own->found = *trial->found;
     own->shrinking = 1;
   }
-  /* Nobody is watched before all have come: who comes first may wait for a long time, until the last one's earlier trial is over. */
+  /* Watches nobody before all ranks have come: the first may wait for a long time until the last one's earlier trial is over. */
   if (sf_mpi_meet(watch->mpi, trial->first, trial->count) != SF_OK) return SF_EIO;
   own->active = 1;
   start_ticks(watch, watch->stopped && trial->seconds > STOP_SECONDS ? STOP_SECONDS : trial->seconds);

@@ -1,21 +1,21 @@
-/* Confirming and shrinking one finding, in a process of its own that starts further processes. */
+/* Confirms and shrinks one finding, in a process that starts further processes. */
 #include "harness/run/process/subject.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Runs of a case that may die before one of them must say something. */
+/* At most this many runs of a case may die, for a confirmation and for a candidate. */
 enum { CONFIRM_ATTEMPTS = 3, CANDIDATE_ATTEMPTS = 2 };
 
 struct shrink_loop {
   struct sf_pool *pool;
   const struct sf_job *job;
   double deadline;
-  struct sf_outcome last; /* of the last candidate that still failed so */
+  struct sf_outcome last; /* outcome of the last candidate that still failed in the same way */
 };
 
-/* Runs c in the pool's process; false when the pool itself broke. shrink_key: "", or the culprit to look for. script: NULL, or it is
- * diagnosed, and SF_SCRIPT_TEXT bytes for a framework's script. */
+/* Runs c in the pool's process; false when the pool itself failed. shrink_key: "", or the culprit to look for. script: NULL; or
+ * SF_SCRIPT_TEXT bytes for a framework's script, and the case is diagnosed too. */
 static bool run_case(struct sf_pool *pool, const struct sf_case *c, const char *shrink_key, double deadline, char *script,
                      struct sf_outcome *outcome) {
   static struct sf_job job;
@@ -36,7 +36,8 @@ static bool same_failure(const struct sf_outcome *outcome, const char *shrink_ke
   return outcome->status == SF_OK && outcome->verdict == SF_VERDICT_FINDING && sf_outcome_same_failure(outcome->shrink_key, shrink_key);
 }
 
-/* A process that crashes may have been killed: what does not itself end processes is tried in another one. */
+/* A process that crashes may have been killed from outside. So a crash is tried again in another process, unless the failure itself ends
+ * processes. */
 static bool still_fails(void *ctx, const struct sf_case *c) {
   struct shrink_loop *loop = ctx;
   struct sf_outcome outcome;
@@ -64,10 +65,10 @@ static void shrink(struct shrink_loop *loop, const struct sf_pool_options *optio
   result->minimal = report.minimal;
 }
 
-/* End to end, what is wrong by less than its noise is found only behind the module that does it. Alone each module has no more than the
- * noise of its own rounding: where the case fails so as well, the first to fail there is the culprit, and that failure is shrunk. */
+/* End to end, an error below the noise level of its module is found only in a later module. In isolated mode a module has only the noise of
+ * its own rounding. If the case fails there as well, its first failing module is the culprit, and that failure is shrunk. */
 static void name_culprit(struct shrink_loop *loop, struct sf_job *job, struct sf_job_result *result) {
-  static const double NEAR_NOISE = 10; /* noise levels; clear errors are found where they are made */
+  static const double NEAR_NOISE = 10; /* in noise levels; larger errors are found in the module that makes them */
   const struct sf_outcome *found = &result->outcome;
   struct sf_case alone = job->c;
   struct sf_outcome outcome;
@@ -81,8 +82,8 @@ static void name_culprit(struct shrink_loop *loop, struct sf_job *job, struct sf
   memcpy(job->shrink_key, outcome.shrink_key, sizeof job->shrink_key);
 }
 
-/* What the case that people will see looks like. One run more, and nothing hangs on it. Ranks of a launcher that break have no traces left
- * to look at, and another run of them starts a set and may wait for its deadline. */
+/* Runs the shrunk case once more, to diagnose it. A failure here changes no verdict. Failures that break a launcher's ranks leave no traces
+ * to look at, and another run would start a new set and might wait for its deadline. */
 static void diagnose(struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_job_result *result) {
   struct sf_outcome outcome;
   if (result->min_outcome.cls == SF_CLASS_HANG || sf_class_cuts_off(result->min_outcome.cls)) return;
@@ -93,8 +94,8 @@ static void diagnose(struct shrink_loop *loop, const struct sf_pool_options *opt
   result->min_outcome.diagnosis = outcome.diagnosis;
 }
 
-/* Runs the case again, in another process whenever one dies: only a run that came to its end can show that it does not fail so. False: none
- * did, and result->outcome says why. */
+/* Runs the case again, in another process whenever one dies: only a run that reaches its end can show that the case does not fail in the
+ * same way. False: it did not fail so, or no run reached its end; result->end and result->outcome say which. */
 static bool confirm(struct shrink_loop *loop, struct sf_job_result *result) {
   const struct sf_job *job = loop->job;
   struct sf_outcome *seen = &result->outcome;
@@ -127,7 +128,7 @@ void sf_shrink_job(struct sf_pool **kept, const struct sf_pool_options *options,
   struct sf_pool_options single = *options;
   single.processes = 1;
   single.hash_trace = false;
-  if (single.launcher) single.launch_ranks = (int32_t)sf_case_ranks(&job->c); /* simpler cases never have more */
+  if (single.launcher) single.launch_ranks = (int32_t)sf_case_ranks(&job->c); /* smaller cases never have more */
   memset(result, 0, sizeof *result);
   result->tag = job->tag;
   struct sf_job shrunk = *job;

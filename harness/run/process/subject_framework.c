@@ -8,14 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Its runs have deadlines of their own. */
+/* A framework's runs have deadlines of their own. */
 static double seconds(const struct sf_pool_options *options, const struct sf_case *c) {
   (void)options, (void)c;
   return 120;
 }
 
-/* A worker that has described itself to the campaign, and now does not start in one of its processes, says nothing of the case: the next
- * case tries again. */
+/* A worker has described itself to the campaign, but does not start in this process. That says nothing about the case, and the next case
+ * tries again. */
 static void excuse_start(const struct sf_pool_options *options, const struct sf_case *c, struct sf_outcome *outcome) {
   if (outcome->status == SF_OK || outcome->status == SF_ECANCELLED || !options->description) return;
   char reason[sizeof outcome->text];
@@ -31,7 +31,7 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
   struct sf_outcome *outcome = &result->outcome;
   if (!bench->options->framework)
     outcome->status =
-        sf_error_set(&error, SF_EINPUT, "target.name: \"%s\" is a framework that was not asked for (--target)", job->c.target);
+        sf_error_set(&error, SF_EINPUT, "target.name: the case is for the framework \"%s\": give it as --target", job->c.target);
   else if (!bench->framework)
     outcome->status = sf_framework_create(&bench->framework, &report, bench->options->framework, &error);
   if (outcome->status == SF_OK) {
@@ -47,7 +47,7 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
     *result->script = '\0';
 }
 
-/* The fields of a framework are its worker's to tell. */
+/* Only the framework's worker knows its fields. */
 static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, const struct sf_pool_options *options,
                              bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, struct sf_shrink_report *report) {
   struct sf_description *asked = NULL;

@@ -9,24 +9,24 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A first case on a GPU pays for its context, kernels that are loaded and communicators that are set up; each small kernel and copy waits
- * for the GPU, which several processes may share. */
+/* The first case on a GPU pays for the context, for loading kernels and for setting up communicators. Each small kernel and copy waits for
+ * the GPU, which several processes may share. */
 enum { GPU_START_SECONDS = 30, GPU_FACTOR = 20 };
 
-/* On a CPU a generous multiple of the case's arithmetic, 5 at least. */
+/* On a CPU: a generous multiple of the case's arithmetic, and 5 s at least. */
 static double seconds(const struct sf_pool_options *options, const struct sf_case *c) {
   const struct sf_model *m = &c->model;
   const double per_layer =
       (double)m->hidden * (double)(m->heads + m->kv_heads) * 2 * (double)m->head_dim + 3.0 * (double)m->hidden * (double)m->ffn;
   const double weights = (double)m->layers * per_layer + 2.0 * (double)m->vocab_padded * (double)m->hidden;
   const double tokens = (double)m->seq * (double)c->train.microbatch_size * (double)c->train.microbatches * (double)c->train.steps;
-  /* Weights are also filled, traced and compared, many times each; a rank costs scheduling. */
+  /* Weights are also filled, traced and compared many times each, and every rank costs scheduling. */
   const double work = 6.0 * weights * tokens * 10 + 2000.0 * weights * (double)c->train.steps;
   const double on_cpu = 5 + work / 1e8 + 0.02 * (double)sf_case_ranks(c);
   return options->device == SF_DEVICE_CPU && !options->nccl ? on_cpu : GPU_START_SECONDS + GPU_FACTOR * on_cpu;
 }
 
-/* Beyond the flat bound without the plant as well, it is no sign of the plant. */
+/* A case that is beyond the flat bound without the plant too does not show the plant. */
 static void ask_flat_bound(struct sf_engine *engine, const struct sf_case *c, struct sf_outcome *outcome) {
   static struct sf_outcome unplanted;
   sf_engine_flat_bound(engine, outcome);
@@ -38,7 +38,7 @@ static void ask_flat_bound(struct sf_engine *engine, const struct sf_case *c, st
   outcome->flat_finds_plant = unplanted.status == SF_OK && unplanted.flat.beyond == 0;
 }
 
-/* Without an engine the failure is no verdict on the code under test, which has not run. */
+/* Without an engine the code under test has not run, so the failure is not a verdict on it. */
 static bool make_engine(struct sf_workbench *bench, struct sf_outcome *outcome) {
   const struct sf_pool_options *options = bench->options;
   struct sf_process_page *page = bench->page;
@@ -79,7 +79,7 @@ static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, cons
 
 /* --- reports --------------------------------------------------------------------------------------------------- */
 
-/* What ranks printed stands below the first line of the text, marked as theirs. */
+/* The first line of the text is ours; the ranks' output stands below it, marked as theirs. */
 void sf_layers_tell(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome) {
   const size_t length = strcspn(outcome->text, "\n");
   (void)c;

@@ -1,5 +1,5 @@
-/* Cases of single operations: of the device, or of a plugin. A trial takes microseconds, so that a job is a range of a campaign's cases,
- * which the process draws itself. */
+/* Cases of single operations, of the device or of a plugin. A trial takes microseconds, so a job is a range of a campaign's cases, which
+ * the process draws itself. */
 #include "harness/base/alloc.h"
 #include "harness/base/system/clock.h"
 #include "harness/run/opfuzz/op_report.h"
@@ -12,13 +12,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Of a range's case. A file's case, which may be larger, has twice as long. On a GPU a process's first case pays for a context, and for
- * kernels and libraries that are loaded. */
+/* For one case of a range. A case from a file may be larger and has twice as long. On a GPU the first case of a process pays for the
+ * context and for loading kernels and libraries. */
 enum { CPU_SECONDS = 5, GPU_SECONDS = 60, FILE_FACTOR = 2 };
 
 struct sf_operation_bench {
   struct sf_op_lab lab;
-  struct sf_op_target target; /* unless it is the pool's */
+  struct sf_op_target target; /* used unless the pool has the target */
 };
 
 static double seconds(const struct sf_pool_options *options, const struct sf_case *c) {
@@ -26,7 +26,7 @@ static double seconds(const struct sf_pool_options *options, const struct sf_cas
   return *c->fields ? FILE_FACTOR * one : one;
 }
 
-/* `known`, if it has the name, or one that is made and stays until the next call. */
+/* Finds `known` if it has the name; else makes a target, which stays until the next call. */
 static enum sf_status find_target(const struct sf_op_target **out, const struct sf_op_target *known, const char *name,
                                   struct sf_error *error) {
   static struct sf_op_target made;
@@ -52,7 +52,7 @@ enum sf_status sf_operation_settle(struct sf_case *c, const struct sf_op_target 
 
 /* --- outcomes -------------------------------------------------------------------------------------------------- */
 
-/* seen: of a case of the operation. */
+/* seen: the outcome of a case of op. */
 static void outcome_from(struct sf_outcome *out, const struct sf_op *op, const struct sf_op_outcome *seen) {
   out->verdict = seen->verdict;
   out->cls = seen->cls;
@@ -95,7 +95,6 @@ static void outcome_of_death(struct sf_process *process, const struct sf_pool_op
 
 /* --- the process ---------------------------------------------------------------------------------------- */
 
-/* What runs the target's cases in this process. */
 static enum sf_status open_lab(struct sf_workbench *bench, const char *name, struct sf_error *error) {
   const struct sf_op_target *target = NULL;
   if (bench->operations && strcmp(bench->operations->lab.target->name, name) == 0) return SF_OK;
@@ -132,7 +131,7 @@ static void run_one(struct sf_workbench *bench, const struct sf_job *job, struct
   result->outcome.seconds = sf_clock_seconds() - start;
 }
 
-/* The page says at any time which case runs: the one behind those that have passed. */
+/* Keeps the page up to date: the case that runs is the one after those that have passed. */
 static void begin_piece(struct sf_workbench *bench, int64_t first, struct sf_job_result *result) {
   memset(result, 0, offsetof(struct sf_job_result, min));
   result->tag = first;

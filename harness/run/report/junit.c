@@ -35,7 +35,7 @@ static void attribute_count(struct writer *writer, const char *name, int32_t val
   check(writer, xmlTextWriterWriteFormatAttribute(writer->xml, BAD_CAST name, "%d", value));
 }
 
-/* As written; what is no finite number of seconds counts as 0. */
+/* Milliseconds as they are written; a number of seconds that is not finite counts as 0. */
 static int64_t milliseconds_of(double seconds) { return isfinite(seconds) && fabs(seconds) < 1e12 ? llround(seconds * 1000) : 0; }
 
 static void attribute_time(struct writer *writer, int64_t milliseconds) {
@@ -91,7 +91,7 @@ static int32_t outcome_count(const struct sf_report *report, enum sf_report_outc
   return count;
 }
 
-/* Attributes that <testsuites> and its one <testsuite> share. Its time is the sum of its tests', as readers add them up. */
+/* Attributes of <testsuites> and of its one <testsuite>. The time is the sum of the tests' times, because readers add them up. */
 static void suite_attributes(struct writer *writer, const struct sf_report *report) {
   int64_t milliseconds = 0;
   for (int32_t i = 0; i < report->item_count; i++) milliseconds += milliseconds_of(report->items[i].seconds);

@@ -28,8 +28,8 @@ static enum sf_status file_check(const struct sf_store *store, int code, const s
   return S_ISREG(info->st_mode) ? SF_OK : sf_error_set(error, SF_EINPUT, "%s: not a regular file", store->path);
 }
 
-/* Takes the writer's lock: a lock of the open file on a byte that SQLite never touches. (A POSIX lock of the process would go whenever
- * SQLite unlocks the whole file.) Forked workers share it; they end with a killed parent, which may take a moment. */
+/* Takes the writer's lock: a lock of the open file on a byte that SQLite never touches. (SQLite would drop a POSIX lock of the process
+ * whenever it unlocks the whole file.) Forked processes share it. They end with a killed parent, which may take a moment. */
 static enum sf_status lock_take(const struct sf_store *store, struct sf_error *error) {
   const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000L};
   for (int try = 0;; try++) {
@@ -62,8 +62,8 @@ static enum sf_status db_open(struct sf_store *store, const char *name, int flag
   return SF_OK;
 }
 
-/* A store in a folder that cannot be written (an archive) has no place for SQLite's shared memory file. Without a log beside it the file is
- * complete and can be read as unchangeable. */
+/* A store in a folder that cannot be written (an archive) has no room for SQLite's shared memory file. Without a log beside it the file is
+ * complete, and is opened as unchangeable. */
 static enum sf_status db_open_archived(struct sf_store *store, struct sf_error *error) {
   struct sf_text name = {0};
   sf_text_append(&name, "%s-wal", store->path);
@@ -95,7 +95,7 @@ static enum sf_status db_open_archived(struct sf_store *store, struct sf_error *
 static enum sf_status db_open_to_read(struct sf_store *store, struct sf_error *error) {
   struct stat info;
   enum sf_status status = file_check(store, stat(store->path, &info), &info, error);
-  /* Open for writing where possible, so that closing tidies the log and its index away; a killed writer's log is recovered on the way. */
+  /* Opens for writing if possible: closing then removes the log and its index, and a killed writer's log is recovered. */
   if (status == SF_OK) status = db_open(store, store->path, SQLITE_OPEN_READWRITE, error);
   if (status == SF_OK) status = sf_store_exec(store, "PRAGMA query_only = ON", error);
   if (status != SF_OK) return status;
@@ -137,7 +137,7 @@ static enum sf_status prepare_to_write(struct sf_store *store, int64_t size_byte
   return sf_store_query_int(store, &reached, text, error);
 }
 
-/* What reads the rows of a table takes them for cases that were handed out. */
+/* Checks that each row of the table is of a case that was handed out, since readers rely on it. */
 static enum sf_status check_cases_of(struct sf_store *store, const char *table, const char *what, struct sf_error *error) {
   static const char strays[] = "SELECT %s FROM %s WHERE typeof(idx) <> 'integer' OR idx < 0 OR %s > %lld";
   const char *last = store->version >= 5 && strcmp(table, "verdict") == 0 ? "idx + count" : "idx + 1";
@@ -235,7 +235,7 @@ enum sf_status sf_store_open(struct sf_store **out, const struct sf_store_option
   return status;
 }
 
-/* Closing alone would leave the lock with forked workers that still live. */
+/* Closing the file alone would leave the lock with forked processes that still live. */
 static void lock_release(int lock_file) {
   struct flock lock = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = INT64_MAX - 1, .l_len = 1};
   (void)fcntl(lock_file, F_OFD_SETLK, &lock);
@@ -311,7 +311,7 @@ static int64_t share_next(const struct sf_store *store, int64_t index) {
   return ahead == 0 ? index : (block + ahead) * SF_STORE_SHARE_BLOCK;
 }
 
-/* Where the run of consecutive indices of this share that holds index ends. */
+/* The end of the run of consecutive indices of this share that contains index. */
 static int64_t share_end(const struct sf_store *store, int64_t index) {
   return store->share_count == 1 ? INT64_MAX : (index / SF_STORE_SHARE_BLOCK + 1) * SF_STORE_SHARE_BLOCK;
 }
@@ -328,7 +328,7 @@ static bool lost_append(struct sf_store *store, int64_t first, int64_t end) {
   return true;
 }
 
-/* Adds what this share holds of [from, to). */
+/* Adds the indices of this share within [from, to). */
 static bool lost_add(struct sf_store *store, int64_t from, int64_t to) {
   for (int64_t first = share_next(store, from); first < to;) {
     const int64_t end = min_i64(to, share_end(store, first));

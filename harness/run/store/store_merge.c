@@ -18,9 +18,9 @@ struct merge {
 
 static bool same_text(const char *a, const char *b) { return strcmp(a == NULL ? "" : a, b == NULL ? "" : b) == 0; }
 
-/* The first field in which two rows of an index differ, NULL when they agree. Compared are the case and what was said of it. What machines
- * with other kernels may see otherwise is not: how many tensors could be judged, the time, and in which tensor or on which rank the same
- * failure showed first. */
+/* The first field in which two rows of an index differ, NULL when they agree. It compares the case and its verdict. Machines with other
+ * kernels may differ in the rest: how many tensors could be judged, the time, and the tensor and rank where the same failure showed
+ * first. */
 static const char *verdict_difference(const struct sf_store_verdict *a, const struct sf_store_verdict *b) {
   const struct {
     const char *name;
@@ -55,7 +55,7 @@ static void compare(struct merge *merge, const struct sf_store_verdict *earlier,
   report->conflicts += count;
 }
 
-/* The cases [first, first + count) of a row. What is counted over all of its cases is shared out evenly. */
+/* The cases [first, first + count) of a row. Totals over all of its cases are divided evenly. */
 static struct sf_store_verdict part_of(const struct sf_store_verdict *row, int64_t first, int64_t count) {
   const int64_t before = first - row->index, after = before + count;
   struct sf_store_verdict part = *row;
@@ -69,7 +69,7 @@ static struct sf_store_verdict part_of(const struct sf_store_verdict *row, int64
 
 static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Row by row of an earlier store, what lies in it is compared and what lies between is added. */
+/* Compares the row with the rows that an earlier store has for its cases, and adds the cases in between. */
 static enum sf_status merge_verdict(void *context, const struct sf_store_verdict *verdict) {
   struct merge *merge = context;
   const int64_t end = verdict->index + verdict->count;
@@ -147,7 +147,7 @@ static enum sf_status output_create(struct sf_store **out, const char *path, con
   return sf_store_open(out, &options, error);
 }
 
-/* Empties the log into the file. Closing would do so too, but could not say that it failed. */
+/* Empties the log into the file. Closing would do so too, but could not report a failure. */
 static enum sf_status output_finish(struct sf_store *out, struct sf_error *error) {
   int64_t is_busy = 0;
   const enum sf_status status = sf_store_query_int(out, &is_busy, "PRAGMA wal_checkpoint(TRUNCATE)", error);
@@ -155,7 +155,7 @@ static enum sf_status output_finish(struct sf_store *out, struct sf_error *error
   return status;
 }
 
-/* Puts the finished file in its place; link refuses to replace a file that appeared meanwhile. */
+/* Moves the finished file to its path; link refuses to replace a file that appeared meanwhile. */
 static enum sf_status output_publish(const char *part_path, const char *out_path, struct sf_error *error) {
   if (link(part_path, out_path) != 0)
     return sf_error_set(error, errno == EEXIST ? SF_EUSAGE : SF_EIO, "%s: cannot create: %s", out_path, strerror(errno));

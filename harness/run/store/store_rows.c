@@ -202,7 +202,7 @@ static enum sf_status verdict_from_row(const struct sf_store *store, struct sf_s
   return SF_OK;
 }
 
-/* One component of a path, or nothing. */
+/* Whether the name is one component of a path, or NULL. */
 static bool is_folder(const char *name) {
   return !name || (*name && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && strlen(name) <= NAME_MAX);
 }

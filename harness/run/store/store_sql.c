@@ -1,4 +1,4 @@
-/* Statements of the store: their texts, preparing them once, and what SQLite's result codes mean to us. */
+/* Statements of the store: their texts, preparing them once, and the meaning of SQLite's result codes. */
 #include "harness/base/assert.h"
 #include "harness/run/store/store_internal.h"
 
@@ -8,13 +8,13 @@
 #define VERDICT_COLUMNS                                                                                                                    \
   "idx, verdict, class, shrink_key, signature, label, module, rank, ranks, layers, features, more_features, checked, unchecked, "          \
   "seconds, flaky"
-/* REASON, COUNT: their columns, or what stands in the place of them in a store that has none. */
+/* REASON, COUNT: their columns, or what replaces them in a store that lacks them. */
 #define VERDICT_ALL(REASON, COUNT) "SELECT " VERDICT_COLUMNS ", " REASON ", " COUNT " FROM verdict ORDER BY idx"
 #define FINDING_COLUMNS "f.signature, f.shrink_key, f.idx, f.case_json, f.min_json, f.report, f.state"
 #define FOLDER "(SELECT name FROM folder WHERE folder.signature = f.signature)"
 #define VERDICT_COUNT "(SELECT count(*) FROM verdict v WHERE v.signature = f.signature)"
 #define FURTHER_COUNT "(SELECT count(*) FROM further u WHERE u.signature = f.signature)"
-/* LATER: the count of cases and the columns that earlier versions lack, or what stands in their place. */
+/* LATER: the count of cases and the columns that earlier versions lack, or what replaces them. */
 #define FINDING_ONE(LATER) "SELECT " FINDING_COLUMNS ", " LATER " FROM finding f WHERE f.signature = ?1"
 #define FINDING_ALL(LATER) "SELECT " FINDING_COLUMNS ", " LATER " FROM finding f ORDER BY f.idx, f.signature"
 #define LATER_COLUMNS                                                                                                                      \
@@ -22,7 +22,7 @@
                 ", f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.min_idx, f.trials, f.trials_max, f.minimal, " FOLDER
 #define LATER_COLUMNS_3 VERDICT_COUNT ", f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.idx, 0, 0, 0, NULL"
 #define LATER_COLUMNS_2 VERDICT_COUNT ", NULL, NULL, NULL, f.idx, 0, 0, 0, NULL"
-/* A signature seen before keeps what is shown of it: a shrunk case before any other, then that of the smallest index. */
+/* Which of two cases of a signature is shown: a shrunk case rather than any other, then the one with the smallest index. */
 #define IS_SHOWN                                                                                                                           \
   "CASE WHEN excluded.min_json IS NULL THEN min_json IS NULL AND excluded.idx <= idx ELSE min_json IS NULL OR excluded.min_idx <= min_idx END"
 #define NEW_DIAGNOSIS(COLUMN)                                                                                                              \

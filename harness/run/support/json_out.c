@@ -18,7 +18,7 @@ struct sf_json_out {
 
 enum sf_status sf_json_append(struct sf_text *out, const json_t *value, size_t flags) {
   char *text = value == NULL ? NULL : json_dumps(value, flags | JSON_ENSURE_ASCII);
-  /* A sign that stands beside another one stands in a text. */
+  /* Escapes each "#" that another one follows: "##" can stand only inside a text. */
   for (const char *at = text; at != NULL && *at != '\0'; at++) {
     const size_t length = strcspn(at, "#");
     sf_text_append(out, "%.*s", (int)length, at);

@@ -10,7 +10,7 @@
 
 /* --- values ---------------------------------------------------------------------------------------------------------------- */
 
-/* Decimal digits at the start of *text, moved past. False when there are none or the number does not fit. */
+/* Reads the decimal digits at the start of *text and moves it past them. False when there are none or the number does not fit. */
 static bool digits_read(int64_t *out, const char **text) {
   int64_t value = 0;
   const char *at = *text;
@@ -37,14 +37,14 @@ enum sf_status sf_int_from_text(int64_t *out, const char *text, int64_t min, int
   return SF_OK;
 }
 
-/* From the largest down, as the parts of a duration come. */
+/* The largest first, in the order of a duration's parts. */
 static const struct {
   const char *text;
   int64_t ms;
 } units[] = {{"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
 enum { UNIT_OF_BARE_NUMBERS = 2, UNIT_COUNT = sizeof units / sizeof units[0] };
 
-/* The unit that the letters at *text name, moved past; UNIT_COUNT for none. */
+/* Reads the unit's name and moves *text past it; UNIT_COUNT if there is none. */
 static size_t unit_read(const char **text) {
   size_t length = 0, unit = 0;
   while ((*text)[length] >= 'a' && (*text)[length] <= 'z') length++;
@@ -120,7 +120,7 @@ static enum sf_status choice_store(int32_t *out, const struct sf_option *option,
   return status;
 }
 
-/* what: the option as it was written, for the error's line. */
+/* what: the option as the user wrote it, for the message. */
 static enum sf_status option_store(const struct sf_option *option, void *target, const char *text, const char *what,
                                    struct sf_error *error) {
   void *const at = (char *)target + option->offset;
@@ -142,7 +142,7 @@ static enum sf_status option_store(const struct sf_option *option, void *target,
     return texts_add(at, text, error);
   case SF_OPTION_TEXT:
   case SF_OPTION_TEXTS:
-    if (text[0] == '\0') return sf_error_set(error, SF_EUSAGE, "%s: needs a value that is not empty", what);
+    if (text[0] == '\0') return sf_error_set(error, SF_EUSAGE, "%s: the value is empty", what);
     if (option->type == SF_OPTION_TEXTS) return texts_add(at, text, error);
     *(const char **)at = text;
     return SF_OK;
@@ -175,7 +175,7 @@ static const struct sf_option *option_find(const struct sf_command *command, con
   return NULL;
 }
 
-/* what: the option as it was written, without its value. */
+/* what: the option as the user wrote it, without its value. */
 static enum sf_status option_refuse(const struct reader *reader, const char *what) {
   const struct sf_command *command = reader->command;
   struct sf_nearest nearest = sf_nearest_to(what + strspn(what, "-"));

@@ -8,7 +8,7 @@ static double larger(double a, double b) { return a > b ? a : b; }
 
 /* --- tensors ------------------------------------------------------------------------------------------------------ */
 
-/* In how many parts the ranks of one pipeline stage and data-parallel index hold a dimension that is cut so. */
+/* The number of parts into which this cut divides a dimension over the ranks of one pipeline stage and data-parallel index. */
 static double parts(const struct sf_case *c, enum sf_cut cut) {
   const struct sf_layout *l = &c->layout;
   switch (cut) {
@@ -84,7 +84,7 @@ static void add_param(struct sizes *sizes, const struct sf_catalog *catalog, con
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
 
-/* Probabilities of attention, of one microbatch. */
+/* Elements of attention probabilities for one microbatch. */
 static double probs(const struct sf_case *c) {
   const struct sf_model *m = &c->model;
   const double keys = (double)(m->seq + m->memory_seq), layers = (double)(m->layers + m->mtp_depth);
@@ -100,7 +100,8 @@ static double of_reference(const struct sizes *sizes, const struct sf_case *c) {
          (copies * sizes->params + sizes->largest_param + sizes->acts + probs(c) + group + 2 * sizes->largest_act + 3 * factor);
 }
 
-/* A stage keeps activations of as many microbatches as are on their way: of the last one one, of the first as many as there are stages. */
+/* A stage keeps the activations of the microbatches that are under way: one for the last stage, as many as there are stages for the
+ * first. */
 static double of_ranks(const struct sizes *sizes, const struct sf_case *c) {
   const struct sf_layout *l = &c->layout;
   const double own = (double)c->train.microbatches / (double)l->dp, most = ((double)l->pp + 1) / 2;
@@ -117,8 +118,8 @@ static struct sizes sizes_of(const struct sf_catalog *catalog, const struct sf_c
   return sizes;
 }
 
-/* Ranks that load have what the first ones had and the like of their own, what was saved, and a buffer each for the largest rank's part of
- * that. */
+/* After a reload the first ranks' memory is still there. The second ranks need the same for themselves, the saved state, and a buffer each
+ * for the largest rank's part of that. */
 static double of_reload(const struct sf_catalog *catalog, const struct sf_case *c, double params) {
   const struct sf_case second = sf_case_after_reload(c);
   const struct sizes sizes = sizes_of(catalog, &second);

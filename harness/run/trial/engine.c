@@ -24,8 +24,8 @@ static bool is_rewritten(const struct sf_engine *engine, struct sf_trace_id id) 
   return engine->c->mode == SF_MODE_ISOLATED && sf_trace_is_given(engine->catalog, id);
 }
 
-/* The axes over which another rank carries the value of a partial tensor: of the ranks that share it, the one with the lowest tp and cp
- * index does. Query-key-value columns are shared by tp / kv_heads ranks, everything else that can be partial over tp by all of it. */
+/* The axes over which another rank carries the value of a partial tensor: among the ranks that share it, the one with the lowest tp and cp
+ * index carries it. Query-key-value columns are shared by tp / kv_heads ranks, everything else that can be partial over tp by all of tp. */
 static uint32_t carried_elsewhere(const struct sf_engine *engine, int32_t rank, int64_t step, const struct sf_trace_spec *spec) {
   const struct sf_case *c = engine->c;
   const bool is_reloaded = sf_case_is_reloaded(c, step);
@@ -44,7 +44,7 @@ static void rewrite(const struct sf_engine *engine, int32_t rank, struct sf_trac
   sf_fill_shard(data, &fill, spec.shape, map, carried_elsewhere(engine, rank, id.step, &spec));
 }
 
-/* A second run of a case that was judged already: it goes the same way, and one tensor is kept. */
+/* For the second run of a case that was judged already: the run goes the same way, and one tensor is kept. */
 static void listen(struct sf_engine *engine, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows,
                    int64_t cols) {
   if (engine->tamper) engine->tamper(engine->tamper_ctx, rank, id, map, data, rows, cols);
@@ -152,7 +152,8 @@ enum sf_status sf_engine_prepare_ranks(struct sf_engine *engine, int32_t count) 
     const enum sf_status status = grow_ranks(engine, count);
     if (status != SF_OK) return status;
   }
-  /* Plugins compute on the CPU; in memory of a device's own their operands lie where its operations can read them, without walls. */
+  /* Plugins compute on the CPU. If the device has memory of its own, a plugin's operands lie where the device's operations can read them,
+   * and have no walls. */
   struct sf_walled_pool *walled = engine->plugin && !engine->device->memory ? engine->plugin->walled : NULL;
   if (walled) sf_walled_give_all(walled);
   sf_walled_watch(walled);
@@ -188,8 +189,8 @@ static enum sf_status ensure_catalog(struct sf_engine *engine, const struct sf_c
   return sf_catalog_create(&engine->catalog, c);
 }
 
-/* False, and said in the outcome: the case is too large. Ranks keep the memory of their largest case, which a large one may need elsewhere.
- */
+/* Returns false, with the reason in the outcome, for a case that is too large. Before a large case it frees the ranks' memory, which
+ * otherwise stays as large as their largest case. */
 static bool make_room(struct sf_engine *engine, const struct sf_case *c, struct sf_outcome *outcome) {
   const double gib = 1 << 30, limit = engine->options.max_memory;
   if (limit == 0) return true;
@@ -199,7 +200,7 @@ static bool make_room(struct sf_engine *engine, const struct sf_case *c, struct 
   outcome->verdict = SF_VERDICT_SKIP;
   snprintf(
       outcome->text, sizeof outcome->text,
-      "it takes about %.3g GiB of memory (%.3g for its ranks, %.3g for the reference, %.3g for the tensors of both), and there are %.3g for a case: "
+      "it needs about %.3g GiB of memory (%.3g for its ranks, %.3g for the reference, %.3g for the tensors of both), and a case may use %.3g: try "
       "fewer --jobs, --max-memory, or smaller ranges (--set) of layers, seq, steps and microbatches",
       sf_case_size_total(size) / gib, size.ranks / gib, size.reference / gib, size.trace / gib, limit / gib);
   return false;

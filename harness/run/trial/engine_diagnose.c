@@ -1,4 +1,4 @@
-/* Diagnosis of a finding: the failing tensor's shards, kept in a second run of the case, go to the oracle. */
+/* Diagnoses a finding: a second run of the case keeps the failing tensor's shards, which go to the oracle. */
 #include "harness/base/alloc.h"
 #include "harness/run/trial/engine_internal.h"
 
@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Shards of one tensor as a log has them. */
 struct shard_list {
   uint64_t key;
-  struct sf_diagnosis_shard *at; /* NULL: they are counted only */
+  struct sf_diagnosis_shard *at; /* NULL: only counts them */
   int32_t count;
 };
 
@@ -23,7 +22,7 @@ static void list_shard(void *ctx, int32_t rank, struct sf_trace_id id, const str
   list->count++;
 }
 
-/* By rank, whatever the schedule was: what is said of "the first" rank does not hang on it. */
+/* Sorts by rank, so that a diagnosis of "the first" rank does not depend on the schedule. */
 static int by_rank(const void *a, const void *b) {
   const struct sf_diagnosis_shard *x = a, *y = b;
   return x->rank < y->rank ? -1 : x->rank > y->rank;
@@ -44,9 +43,9 @@ static void diagnose_log(struct sf_engine *engine, const struct sf_finding *find
   sf_free(list.at);
 }
 
-/* The same case, with the same planted, and a listener in place of the judge. */
+/* Runs the same case with the same plant, and a listener instead of the judge. */
 static bool run_again(struct sf_engine *engine, struct sf_chunk_log *log, uint64_t key) {
-  struct sf_outcome unused; /* what a mutant did is known */
+  struct sf_outcome unused; /* a mutant's effect is known already */
   struct sf_comm_report report;
   memset(&unused, 0, sizeof unused);
   memset(&report, 0, sizeof report);
@@ -57,12 +56,12 @@ static bool run_again(struct sf_engine *engine, struct sf_chunk_log *log, uint64
   return status == SF_OK && report.status == SF_OK;
 }
 
-/* Of ranks that do not meet, the first tensor that was wrong before: there they may have parted. Tensors are compared where all their
- * holders traced them. */
+/* When ranks called different collectives: finds the first tensor that was wrong before, where they may have parted. Compares the tensors
+ * that all their holders have traced. */
 static void find_earlier(struct sf_engine *engine, struct sf_diagnosis *out) {
   struct sf_judgement judgement;
   char id[160];
-  if (engine->options.mpi || !engine->collector) return; /* traces of MPI ranks are lost with them */
+  if (engine->options.mpi || !engine->collector) return; /* the traces of MPI ranks are lost */
   if (sf_judge(engine->collector, false, &judgement) != SF_OK || judgement.finding_count == 0) return;
   const struct sf_finding *finding = &judgement.findings[0];
   sf_trace_id_text(id, sizeof id, engine->catalog, finding->id);

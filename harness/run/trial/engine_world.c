@@ -18,7 +18,7 @@ static void add_mutator(struct sf_outcome *outcome, int64_t fired, uint64_t outp
   outcome->mutant_outputs = sf_hash_u64(outcome->mutant_outputs, output_hash);
 }
 
-/* Drivers of other devices want more than layers do. */
+/* Drivers of other devices need more stack than layers do. */
 enum { DEVICE_STACK_BYTES = 2 << 20 };
 
 enum sf_status sf_engine_run_sim(struct sf_engine *engine, struct sf_outcome *outcome, struct sf_comm_report *report) {
@@ -64,7 +64,7 @@ static enum sf_status gather_traces(struct sf_engine *engine, int32_t world, con
   return SF_OK;
 }
 
-/* What the ranks' mutators did reaches the judging rank in the same way. */
+/* Sends a report of what the ranks' mutators did to the judging rank in the same way. */
 static enum sf_status gather_mutators(struct sf_engine *engine, int32_t world, struct sf_outcome *outcome) {
   struct sf_mpi *mpi = engine->options.mpi;
   const int32_t first = engine->options.mpi_first;

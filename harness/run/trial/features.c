@@ -6,7 +6,7 @@
   static bool has_##name(const struct sf_case *c) { return (expression); }
 #define FEATURE_ACTIVATION(constant, text, name, parts) FEATURE(name, c->model.activation == constant)
 
-/* At most SF_FEATURES_MAX. The commonest value of a choice (RMSNorm, GELU, fp32, ring) has no row: it is what the other rows leave. */
+/* At most SF_FEATURES_MAX. The commonest value of a choice (RMSNorm, GELU, fp32, ring) has no row: a case without the other rows has it. */
 #define FEATURES(X)                                                                                                                        \
   X(tp, c->layout.tp > 1)                                                                                                                  \
   X(sp, c->layout.sp)                                                                                                                      \

@@ -7,13 +7,13 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-/* Before each product, as nothing else runs first in every process; it costs a comparison. With more threads than one, the others spin
- * between products and take the cores that other workers need. */
+/* Called before each product, because no other code runs first in every process; it costs a comparison. With more than one thread, the
+ * others spin between products and take the cores that other processes need. */
 static void use_one_thread(void) {
   if (openblas_get_num_threads() != 1) openblas_set_num_threads(1);
 }
 
-/* What BLAS reads and writes is not seen by the sanitizers: they are asked here. */
+/* The sanitizers do not see what BLAS reads and writes, so this asks them. */
 static void check_rows(const void *rows, int64_t count, int64_t row_bytes, int64_t pitch_bytes) {
 #ifdef SF_SANITIZE
   for (int64_t i = 0; i < count; i++) SF_ASSERT(__asan_region_is_poisoned((char *)rows + i * pitch_bytes, (size_t)row_bytes) == NULL);

@@ -1,8 +1,8 @@
 #include "harness/run/trial/gemm_table.h"
 
-/* When copies to a GPU pay. A core multiplies and adds some 2^35 pairs a second (OpenBLAS, fp32, AVX-512), pageable memory goes over the
- * bus at some 2^32 bytes a second, a call waits for 2^-12 s in all: 2^23 pairs and 2^3 for each byte. Guesses on the side of the CPU until
- * a GPU has measured them; a wrong one costs time alone. */
+/* When a product is worth its copies to a GPU. A core multiplies and adds some 2^35 pairs a second (OpenBLAS, fp32, AVX-512), pageable
+ * memory crosses the bus at some 2^32 bytes a second, and a call waits for 2^-12 s in all: 2^23 pairs, and 2^3 for each byte. These are
+ * guesses in favour of the CPU until a GPU has measured them; a wrong one costs only time. */
 enum { PAIRS_PER_CALL = 1 << 23, PAIRS_PER_BYTE = 1 << 3 };
 
 bool sf_run_product_pays(const struct sf_product *p) {

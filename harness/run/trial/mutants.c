@@ -10,7 +10,7 @@ static bool applies(enum sf_mutation_kind kind, const struct sf_comm_label *labe
   return sf_mutation_applies(kind, label->op, label->reduce) && !(kind == SF_MUTATION_WRONG_GROUP && label->of_world);
 }
 
-/* What the list has: the kinds that tell equivalent mutants are not bugs. */
+/* The list leaves out the kinds that only show whether a mutant is equivalent: they are not bugs. */
 static bool is_listed(enum sf_mutation_kind kind, const struct sf_comm_label *label) {
   return kind != SF_MUTATION_OBSERVE && kind != SF_MUTATION_POISON && applies(kind, label);
 }

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Without the mode. */
+/* The key's length without the mode. */
 static size_t key_length(const char *key) {
   const size_t length = strlen(key), mark = strlen(SF_KEY_ISOLATED);
   return length > mark && strcmp(key + length - mark, SF_KEY_ISOLATED) == 0 ? length - mark : length;
@@ -18,7 +18,7 @@ bool sf_outcome_same_failure(const char *key, const char *other_key) {
   return length == key_length(other_key) && strncmp(key, other_key, length) == 0;
 }
 
-/* Whether isolated mode has put a given tensor in the place of this one, on every rank: then nothing else is wrong because of it. */
+/* Whether isolated mode has replaced this tensor by a given one on every rank: then it makes no other tensor wrong. */
 static bool is_replaced(const struct sf_catalog *catalog, const struct sf_finding *finding) {
   const bool misplaced = finding->cls == SF_CLASS_GAP || finding->cls == SF_CLASS_OVERLAP || finding->cls == SF_CLASS_MAP;
   return !misplaced && sf_trace_is_given(catalog, finding->id);
@@ -70,7 +70,7 @@ static struct sf_culprit culprit_of(const struct sf_case *c, const struct sf_cat
   return out;
 }
 
-/* Whether another finding before this one is of the same tensor: replicas that differ are often off too. */
+/* Whether an earlier finding has the same tensor: replicas that differ are often wrong too. */
 static bool is_of_earlier_tensor(const struct sf_judgement *judgement, int32_t place) {
   const uint64_t key = sf_trace_key(judgement->findings[place].id);
   for (int32_t i = 0; i < place; i++)
@@ -123,7 +123,7 @@ void sf_outcome_turn_to_expected(struct sf_outcome *outcome, const struct sf_exp
   sf_outcome_turn_to(outcome, key);
 }
 
-/* What stands before the pass: a plugin's modules have dots in their names. */
+/* The length of the module's name, which ends before the pass: names of a plugin's modules have dots. */
 static size_t module_length(const char *label) {
   const char *forward = strstr(label, ".fwd"), *backward = strstr(label, ".bwd");
   return forward ? (size_t)(forward - label) : backward ? (size_t)(backward - label) : strcspn(label, ".");
@@ -178,7 +178,7 @@ void sf_diagnosis_line(char out[SF_DIAGNOSIS_LINE_TEXT], const struct sf_diagnos
   if (*diagnosis->text) snprintf(out, SF_DIAGNOSIS_LINE_TEXT, "%s: %s", sf_diagnosis_class_name(diagnosis->cls), diagnosis->text);
 }
 
-/* Behind a number such as 12, 3.84e+06 or 1e-05; NULL where none begins. */
+/* Returns the end of a number such as 12, 3.84e+06 or 1e-05; NULL if no number begins here. */
 static const char *skip_number(const char *at) {
   if (!isdigit((unsigned char)*at)) return NULL;
   while (isdigit((unsigned char)*at) || (*at == '.' && isdigit((unsigned char)at[1]))) at++;

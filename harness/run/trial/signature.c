@@ -17,8 +17,8 @@ static const char *const axis_names[] = {
 #undef X
 };
 #define BIT(axis) (1u << (axis))
-static const unsigned SEATS = BIT(TP) | BIT(SP) | BIT(CP) | BIT(DP), /* where the experts' ranks come from */
-    NEWER = BIT(ETP) | BIT(EDP);                                     /* not in signatures of the older form */
+static const unsigned SEATS = BIT(TP) | BIT(SP) | BIT(CP) | BIT(DP), /* the axes that the experts' ranks come from */
+    NEWER = BIT(ETP) | BIT(EDP);                                     /* signatures of the older form lack these */
 
 /* --- axes -------------------------------------------------------------------------------------------------------- */
 
@@ -28,7 +28,7 @@ static unsigned axes_of_layout(const struct sf_layout *l) {
          (ranks > l->etp * l->ep) * BIT(EDP) | (l->dp > 1) * BIT(DP) | (l->pp > 1) * BIT(PP) | (l->vpp > 1) * BIT(VPP);
 }
 
-/* Behind the class and the kind stands the module, or the label of a communication call. */
+/* In a key the class and the kind come first, then the module or the label of a communication call. */
 static bool is_of_experts(const char *key) {
   const char *module = key ? strchr(key, '/') : NULL;
   module = module ? strchr(module + 1, '/') : NULL;
@@ -55,7 +55,7 @@ void sf_signature_make(char out[SF_SIGNATURE_TEXT], const char *key, const struc
   snprintf(out, SF_SIGNATURE_TEXT, "%s@%s", key, axes);
 }
 
-/* The axes behind the @. False when a word there is none, or there is no @. */
+/* Reads the axes after the @. False when one of the words is not an axis, or there is no @. */
 static bool axes_read(unsigned *out, const char *signature) {
   const char *at = strrchr(signature, '@');
   *out = 0;

@@ -19,7 +19,7 @@ struct rank_dump {
 
 struct sf_trace_dump {
   struct sf_case c;
-  struct sf_mesh mesh[2]; /* the second: of the steps after reloading */
+  struct sf_mesh mesh[2]; /* the second one is for the steps after reloading */
   int32_t ranks;
   enum sf_status status;
   struct rank_dump *of_rank;
@@ -69,7 +69,7 @@ static void append_runs(struct sf_text *text, const struct sf_dim_map *dim, uint
   sf_text_append(text, "]");
 }
 
-/* Axes over which some of the dimension is partial; *all: whether it is in each of its runs. */
+/* Axes over which a part of the dimension is partial; *all: whether all of its runs are. */
 static uint32_t partial_axes(const struct sf_dim_map *dim, bool *all) {
   uint32_t axes = 0;
   for (int32_t i = 0; i < dim->count; i++) axes |= dim->runs[i].partial;
@@ -78,8 +78,8 @@ static uint32_t partial_axes(const struct sf_dim_map *dim, bool *all) {
   return axes;
 }
 
-/* An element is partial over the axes of its row's and its column's run, and has one number: where both dimensions have some, those of the
- * one that is the same throughout go into the other's numbers. */
+/* An element is partial over the axes of its row's run and of its column's run, but has one number. If both dimensions are partial, the
+ * axes of the one that is the same throughout go into the numbers of the other. */
 static void append_map(struct sf_text *text, const char *name, struct sf_shape shape, const struct sf_shard_map *map,
                        const struct sf_mesh *mesh, int32_t rank) {
   bool rows_alike, cols_alike;
@@ -97,7 +97,7 @@ static void append_map(struct sf_text *text, const char *name, struct sf_shape s
   sf_text_append(text, "}");
 }
 
-/* How often the key was there before. A wrong target may trace a tensor twice; names in a file must differ. */
+/* Counts how often the key was added before. A wrong target may trace a tensor twice, but names in a file must differ. */
 static int32_t note_key(struct sf_trace_dump *dump, struct rank_dump *to, uint64_t key) {
   int32_t count = 0;
   for (int32_t i = 0; i < to->key_count; i++) count += to->keys[i] == key;
@@ -131,7 +131,7 @@ void sf_trace_dump_add(struct sf_trace_dump *dump, const struct sf_catalog *cata
   if (to->maps.failed) dump->status = SF_ENOMEM;
 }
 
-/* The rank's groups of several ranks. A run that reloads has other ones later, so it names none. */
+/* The rank's groups of more than one rank. A run that reloads changes its groups, so it names none. */
 static void append_groups(struct sf_text *text, const struct sf_trace_dump *dump, int32_t rank) {
   static const struct {
     const char *name;

@@ -23,7 +23,7 @@ run 0 power --launcher "$launcher" --plant mutant:row_parallel_linear.fwd.all_re
 is_json '[m["fate"] for m in j["mutants"]["searches"]]' "['silent', 'equivalent']"
 run 2 power --backend mpi --cases 1
 run 3 fuzz --launcher 'false {n}' --cases 5 --seed 5 --out "$work/none"
-check "a launcher that brings no ranks is told" grep -q 'the launcher did not bring 8 ranks' "$work/stderr"
+check "a launcher that brings no ranks is told" grep -q 'the launcher did not start 8 ranks' "$work/stderr"
 check "no rank is left" none_left
 # A set's folder is there while its ranks start: one of another program's goes within seconds.
 folders=$(find /tmp -maxdepth 1 -name 'shardfuzz-??????' -newer "$work/clean.sqlite" 2>/dev/null)

@@ -206,14 +206,14 @@ refuses "--target builtin has no operations" list operations --target builtin
 error 2 "--dry-run needs --cases" fuzz --target "$sample" --dry-run
 error 2 "hiden: no such field of sample-mlp; did you mean hidden?" fuzz --target "$sample" --cases 1 --set hiden=8
 error 2 "what is fixed does not go together: the worker supports no such case on at most 2 ranks" fuzz --target "$sample" --cases 1 --set ranks=4 --max-ranks 2
-error 2 "--preset: presets are of the built-in layers" fuzz --target "$sample" --cases 1 --preset gpt2-small-tiny
+error 2 "--preset: presets exist only for the built-in layers (--target builtin)" fuzz --target "$sample" --cases 1 --preset gpt2-small-tiny
 error 2 "--plant: planted bugs exist only for the built-in layers (--target builtin)" fuzz --target "$sample" --cases 1 --plant tp-embed-mask
-error 2 "--framework-path: /nowhere is no folder" fuzz --target "$sample" --cases 1 --framework-path /nowhere
-error 2 "--framework-base: /nowhere is no folder" gate --target "$sample" --cases 1 --framework-base /nowhere
+error 2 "--framework-path: /nowhere is not a folder" fuzz --target "$sample" --cases 1 --framework-path /nowhere
+error 2 "--framework-base: /nowhere is not a folder" gate --target "$sample" --cases 1 --framework-base /nowhere
 error 2 "--framework-base needs a framework as --target" gate --cases 1 --framework-base "$work"
 error 2 "--base is for the built-in layers: --framework-base names the base of a framework" gate --target "$sample" --cases 1 --base "$SHARDFUZZ"
 error 2 "--framework-path needs a framework as --target" fuzz --cases 1 --framework-path "$work"
-error 2 "'sample-mlp' is a framework whose worker this program does not know: --target 'worker:CMD' says how it is started" replay "$found/min.json"
+error 2 "'sample-mlp' is a framework whose worker this program does not know: start it with --target 'worker:CMD'" replay "$found/min.json"
 error 2 "--trace and --table are for the built-in layers; shardfuzz worker --traces keeps a framework's" replay "$found/min.json" --target "$sample" --table
 run 3 fuzz --target worker:/nowhere/worker --cases 1 --out "$work/none" "${launch[@]}"
 check "a worker that does not start" grep -q '^shardfuzz: the worker does not describe itself: the launcher ended.*; it printed: .*/nowhere/worker' "$work/stderr"

@@ -184,7 +184,7 @@ recorded 1 '[r["verdict"], r["class"], "ImportError: no module named nonsense" i
 recorded 2 'r["verdict"]' PASS
 is_json 'j["ended_early"]' 2
 run_cases 3 "$faulty import-one" "$good" "$good" "$good" "$good"
-check "after three such cases it ends" grep -q 'three cases in a row whose ranks did not start' "$work/stderr"
+check "after three such cases it ends" grep -q 'the ranks of three cases in a row did not start' "$work/stderr"
 check "all three are recorded" [ "$(wc -l <"$work/record")" -eq 3 ]
 printf '%s\n' "$good" >"$work/cases.jsonl"
 run 1 worker "$faulty sleep" "$work/cases.jsonl" --start 2s --memory "$work/memory"

@@ -171,7 +171,7 @@ check "its formula" grep -qx '  out = a + b' "$work/stdout"
 run 0 list operations --formulas
 check "formulas of all operations" [ "$(grep -c '; case format ' "$work/stdout")" -eq "$("$SHARDFUZZ" list operations | wc -l)" ]
 check "an operand of a formula" grep -qx '  in    b           case   cols if norm bias' "$work/stdout"
-refuses "--formulas is of operations" list plants --formulas
+refuses "--formulas is only for operations" list plants --formulas
 run 0 list features --target "plugin:$plugins/sound.so"
 check "what a plugin takes" grep -qx 'col_sum              fp32, bf16, fp16; cols up to 64; cols a multiple of 2; strided; unaligned; in place' "$work/stdout"
 run 0 list features --target "plugin:$plugins/layer_fc1_sound.so"
@@ -202,7 +202,7 @@ is_json "[(i['state'], i['text']) for i in j['items']], j['corpus_failed']" "([(
 sed 's/"add"/"sub"/' "$work/corpus/device.json" >"$work/corpus/other.json"
 refuses "has no 'sub'" gate --corpus "$work/corpus" --cases 1 --target op:add --out "$work/gate"
 refuses "--set is not for operations" gate --cases 1 --target op:add --set count=3
-refuses "--base is another shardfuzz" gate --cases 1 --target "$skipped" --base "$build"
+refuses "--base compares two programs shardfuzz" gate --cases 1 --target "$skipped" --base "$build"
 
 # --- refusals: exit 2 and one line ---------------------------------------------------------------------------------------------
 one_line() { # WORD WHAT: all of stderr is one line with the word

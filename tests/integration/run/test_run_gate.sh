@@ -87,7 +87,7 @@ echo "[{\"signature\": \"$signature\"}, {\"signature\": \"tolerance/act/other@tp
 gate 1 --corpus "$work/mended" --known "$work/two.json"
 is_json '[(i["name"], i["state"]) for i in j["items"]][1:]' "[('$signature', 'stale')]"
 is_json 'j["known"]' "{'entries': 2, 'seen': 0}"
-check "people read it" grep -qF "gone.json expects this known finding and no longer shows it: take it off the known list" "$work/stderr"
+check "people read it" grep -qF "gone.json expects this known finding, which no longer shows: remove it from the known list" "$work/stderr"
 check "a note is no failure" [ "$(junit 'count(//failure)')" = 1 ]
 gate 0 --corpus "$corpus" --known "$work/two.json"
 is_json 'j["known"], j["items"]' "({'entries': 2, 'seen': 1}, [])"

@@ -7,12 +7,12 @@ large=(--set model.hidden=512 --set model.ffn=2048 --set model.vocab=16000 --set
 
 # Nothing was tried, which is no success.
 run 3 fuzz "${large[@]}" --max-memory 100 --json
-is_json "j['skipped'], j['passed'], j['reason'].startswith('every case was skipped: it takes about')" "(1, 0, True)"
-check "the reason" grep -qE '^last skipped: it takes about [0-9.]+ GiB of memory .* and there are 0\.0977 for a case' "$work/stderr"
-check "the end" grep -q '^shardfuzz: every case was skipped: it takes about' "$work/stderr"
+is_json "j['skipped'], j['passed'], j['reason'].startswith('every case was skipped: it needs about')" "(1, 0, True)"
+check "the reason" grep -qE '^last skipped: it needs about [0-9.]+ GiB of memory .* and a case may use 0\.0977' "$work/stderr"
+check "the end" grep -q '^shardfuzz: every case was skipped: it needs about' "$work/stderr"
 run 3 gate "${large[@]}" --max-memory 100 --json --junit "$work/junit.xml" --summary "$work/nothing.md"
-check "the gate's end" grep -q '^shardfuzz: every case was skipped: it takes about' "$work/stderr"
-is_json "j['passed'], j['reason'].startswith('every case was skipped: it takes about'), j['campaign']['skipped']" "(False, True, 1)"
+check "the gate's end" grep -q '^shardfuzz: every case was skipped: it needs about' "$work/stderr"
+is_json "j['passed'], j['reason'].startswith('every case was skipped: it needs about'), j['campaign']['skipped']" "(False, True, 1)"
 check "an error in the test view" grep -q '<testsuite [^>]*failures="0" errors="1"' "$work/junit.xml"
 check "and in the summary" grep -q '^\*\*Not judged:\*\* `every case was skipped' "$work/nothing.md"
 
@@ -36,7 +36,7 @@ run 0 fuzz --cases 40 --seed 1 --max-memory 40 --jobs 2 --out "$work/out" --json
 is_json "j['skipped'] > 5 and j['passed'] > 5 and 'reason' not in j" True
 run 0 gate --cases 40 --seed 1 --max-memory 40 --jobs 2 --out "$work/out" --summary "$work/summary.md"
 check "the gate tells what was not judged" grep -qE ' 0 findings, [0-9]+ inconclusive, [1-9][0-9]* skipped$' "$work/stdout"
-check "and the last reason" grep -q '^last skipped: it takes about' "$work/stdout"
+check "and the last reason" grep -q '^last skipped: it needs about' "$work/stdout"
 run 0 fuzz --dry-run "${large[@]}"
 tail -n 1 "$work/stdout" >"$work/case.json"
 run 0 replay "$work/case.json" --max-memory 100 --json
@@ -44,7 +44,7 @@ is_json "j['verdict'], j['checked']" "('SKIP', 0)"
 run 0 describe "$work/case.json"
 check "a size" grep -qE '^memory     about [0-9.]+ GiB: ' "$work/stdout"
 
-refuses "--max-memory is of the built-in layers" fuzz --target worker:true --max-memory 100 --cases 1
+refuses "--max-memory is only for the built-in layers" fuzz --target worker:true --max-memory 100 --cases 1
 
 # A control group of 256 MB, where one can be made.
 group=""

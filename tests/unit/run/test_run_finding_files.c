@@ -140,10 +140,11 @@ static void test_finding_report_tells_how_shrinking_ended(void **state) {
       {.end = SF_SHRINK_UNCONFIRMED, .outcome.text = "out of memory\nmore"},
       {.end = SF_SHRINK_LOST, .outcome.text = "the process of rank -1 ended by itself after ''"},
   };
-  static const char *const says[] = {"in 30 of at most 30 trials; minimal: no (the budget ran out)\n", "no: it was only run again",
-                                     "no: run again, the case did not fail in the same way (flaky)\n",
-                                     "no: run again and again, the case never came to its end: out of memory\n",
-                                     "no: the process that shrinks died again and again: the process of rank -1"};
+  static const char *const says[] = {"in 30 of at most 30 trials; minimal: no (the budget ran out)\n",
+                                     "no: the budget is 0 trials, so the case was only run again",
+                                     "no: in a second run the case did not fail in the same way (flaky)\n",
+                                     "no: the case was run several times to confirm it, and never ended: out of memory\n",
+                                     "no: the process that shrinks the case died several times in a row: the process of rank -1"};
   const struct sf_case c = case_make(CASE_TP2);
   const struct sf_outcome outcome = finding_of(&c, "here");
   for (size_t i = 0; i < sizeof ended / sizeof ended[0]; i++) {

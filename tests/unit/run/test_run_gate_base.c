@@ -71,7 +71,7 @@ static void test_gate_base_without_answer_is_ended_and_told(void **state) {
   stop = 0;
   assert_int_equal(ask(&has, note, deaf, 0.3), SF_OK);
   assert_false(has);
-  assert_string_equal(note, "the base could not judge the case: it had not answered after 0 s and was ended");
+  assert_string_equal(note, "the base could not judge the case: it did not answer within 0 s and was ended");
 }
 
 static void test_gate_base_stopped_ends_it(void **state) {

@@ -140,7 +140,7 @@ static void test_command_parse_bad_words_one_line(void **state) {
   refused(WORDS("a", "--offset=-6"), "--offset: \"-6\" is not a whole number from -5 to 5");
   refused(WORDS("a", "--time", "5d"), "--time: \"5d\" is not a duration such as 500ms, 90s, 10m or 1h30m");
   refused(WORDS("a", "--time", "25h"), "--time: \"25h\" is not between 1ms and 86400000ms");
-  refused(WORDS("a", "--out="), "--out: needs a value that is not empty");
+  refused(WORDS("a", "--out="), "--out: the value is empty");
   refused(WORDS("a", "--set", "layout.tp"), "--set: \"layout.tp\" is not KEY=VALUE");
   refused(WORDS("a", "--set", "=2"), "--set: \"=2\" is not KEY=VALUE");
   refused(WORDS("a", "--mode", "both"), "--mode: \"both\" is none of: e2e, isolated");
