@@ -1,4 +1,4 @@
-/* Feasibility: whether the ranges that are left to the fields still hold a valid case. The rules are those of harness/spec/case_rules.c. */
+/* Decides whether the ranges that the fields still have contain a valid case. The rules are those of harness/spec/case_rules.c. */
 #include "generators/codec_internal.h"
 
 #include "harness/base/assert.h"

@@ -9,11 +9,11 @@
 
 enum { MAX_RANKS = 65536 }; /* more than any case has */
 
-/* One walk, two ways to choose: choices are drawn, or an edit changes a case. */
+/* One walk over the fields with two ways to choose: at random, or by an edit of a case. */
 struct codec {
   const struct sf_space *space;
   struct sf_draw *draw;       /* NULL: an edit */
-  const struct sf_case *from; /* of an edit */
+  const struct sf_case *from; /* the case that an edit changes */
   const struct sf_edit *edit;
   struct sf_bounds bounds;
   struct sf_case to; /* what was decided so far */
@@ -21,7 +21,7 @@ struct codec {
   enum sf_case_field stuck; /* the field at which the walk failed */
 };
 
-/* SCHEDULE and SEED: any number of their range. */
+/* SCHEDULE and SEED may be any number of their range. */
 static bool choose_number(struct codec *codec, int64_t *value, enum sf_case_field field) {
   const struct sf_range range = codec->bounds.at[field];
   const uint64_t bound = (uint64_t)(range.hi - range.lo) + 1, likely = UINT64_C(1) << 31;
@@ -36,7 +36,7 @@ static bool choose_number(struct codec *codec, int64_t *value, enum sf_case_fiel
   return *value >= range.lo && *value <= range.hi;
 }
 
-/* The value that an edit wants at a field and the bounds allow; false when the simplest is to be taken. */
+/* The value that an edit wants for a field, if the bounds allow it; false: take the simplest one. */
 static bool wanted_value(struct codec *codec, int64_t *value, enum sf_case_field field) {
   const enum sf_edit_kind kind = codec->edit->kind[field];
   if (kind == SF_EDIT_RESET) return false;
@@ -46,7 +46,7 @@ static bool wanted_value(struct codec *codec, int64_t *value, enum sf_case_field
   return sf_bounds_allow(&codec->bounds, field, (struct sf_range){*value, *value});
 }
 
-/* The largest value below `value`; the simplest when there is none. */
+/* The index of the largest value below `value`; of the simplest one if there is none. */
 static int32_t next_smaller(const struct sf_domain *domain, int64_t value) {
   int32_t best = -1;
   for (int32_t i = 0; i < domain->count; i++)
@@ -101,7 +101,7 @@ static bool is_feasible(const struct sf_space *space) {
   return sf_bounds_solve(&bounds);
 }
 
-/* The setting, or where it is not set its path alone. */
+/* Appends the setting, or only its path if it is not set. */
 static void append_setting(struct sf_text *out, const struct sf_space *space, enum sf_case_field field) {
   sf_text_append(out, "%s", out->length > 0 ? ", " : "");
   if (space->is_set[field])
@@ -110,7 +110,7 @@ static void append_setting(struct sf_text *out, const struct sf_space *space, en
     sf_text_append(out, "%s", sf_case_fields[field].path);
 }
 
-/* No case lies in the space: names a smallest set of settings that no case has together. */
+/* No case lies in the space: names a smallest set of settings that exclude each other. */
 static enum sf_status explain(const struct sf_space *space, struct sf_error *error) {
   struct sf_space core = *space;
   struct sf_text names = {0};
@@ -175,7 +175,7 @@ static bool is_drawn(enum sf_case_field field, int64_t value, const struct sf_ca
   return false;
 }
 
-/* The walk that draws the case. What the space forbids is allowed first, so that the rest can be asked for. */
+/* Follows the walk that would draw the case. It first allows what the space forbids, so that it can go on to the other fields. */
 int32_t sf_codec_undrawn(const char *paths[SF_SPACE_FIELDS_MAX], const struct sf_case *c, const struct sf_space *space) {
   struct sf_space allowing = *space;
   struct sf_bounds bounds;

@@ -53,7 +53,7 @@ static void bins_init(struct bins *bins, const struct sf_space *space) {
       bins->at[bins->count] = (struct bin){factor, ranges[k]};
       if (sf_bounds_allow(&bins->bounds, field, ranges[k])) bins->count++;
     }
-    if (bins->count < first + 2) bins->count = first; /* nothing to choose */
+    if (bins->count < first + 2) bins->count = first; /* a single bin leaves nothing to choose */
     bins->factors[factor].count = bins->count - first;
     bins->factor_count += bins->count > first;
   }
@@ -140,7 +140,7 @@ static void limits_of_row(struct sf_range limits[SF_CASE_DRAWN], const struct sf
   }
 }
 
-/* The fields of the logical function fixed to what the block's first case has. */
+/* Fixes the fields of the logical function to the values of the block's first case. */
 static void fix_logical(struct sf_space *space, const struct sf_case *first) {
   for (int i = 0; i < SF_CASE_DRAWN; i++)
     if (!is_layout((enum sf_case_field)i)) sf_space_fix(space, sf_case_fields[i].path, first);
@@ -199,17 +199,17 @@ static bool choose_bin(struct sf_cover *cover, struct making *m, int32_t bin) {
   return true;
 }
 
-/* How much a bin adds: open pairs with what is chosen already, then open pairs at all. */
+/* The gain of a bin: first the open pairs with bins that are chosen already, then all open pairs. */
 static int64_t gain_of(const struct sf_cover *cover, const struct making *m, int32_t bin) {
   int64_t gain = 0;
   for (int32_t i = 0; i < m->chosen_count; i++) gain += cover->pairs.at[bin][m->chosen[i]] == OPEN;
   return gain * BINS_MAX + cover->pairs.open_of[bin];
 }
 
-/* The most useful bin that still fits; none when nothing is open, so that what is covered stays a free draw. */
+/* Chooses the most useful bin that still fits. Chooses none if no pair is open, so that a covered field stays a free draw. */
 static void choose_for_factor(struct sf_cover *cover, struct making *m, int32_t number) {
   const struct factor *factor = &cover->bins.factors[number];
-  int64_t below = INT64_MAX; /* gains are tried from the largest down; of equal ones the first */
+  int64_t below = INT64_MAX; /* tries gains from the largest down, and equal gains in order */
   int32_t tried = -1;
   for (int32_t k = 0; k < factor->count; k++) {
     int64_t best = 0;
@@ -225,7 +225,7 @@ static void choose_for_factor(struct sf_cover *cover, struct making *m, int32_t 
   }
 }
 
-/* An open pair to begin a row with: the one whose bins have the most open pairs. */
+/* Begins a row with the open pair whose bins have the most open pairs. */
 static void choose_first_pair(struct sf_cover *cover, struct making *m) {
   int32_t best_a = -1, best_b = -1, best = -1;
   for (int32_t a = 0; a < cover->bins.count; a++) {
@@ -268,7 +268,7 @@ static void make_row(struct sf_cover *cover, int64_t index, const struct sf_spac
   }
 }
 
-/* A block: its first case, then layouts for what that case turned out to compute. */
+/* Makes a block: its first case, then layouts for the logical function that this case has. */
 static enum sf_status make_block(struct sf_cover *cover, int64_t block, struct sf_error *error) {
   const struct sf_space *space = &cover->bins.space;
   struct sf_space fixed = *space;

@@ -10,7 +10,7 @@ struct choice {
 
 enum { STEPS_USUAL = 3 };
 
-/* The rows of the table, each behind an entry that says nothing, so that none is empty. */
+/* The rows of the table, each with an empty entry in front, so that no array is empty. */
 #define FIELD(name, path, member, type, kind, meaning, ...) static const struct choice name##_CHOICES[] = {{0, 0}, __VA_ARGS__};
 #include "harness/spec/fields.def"
 
@@ -22,11 +22,11 @@ static const struct {
 #include "harness/spec/fields.def"
 };
 
-/* How much likelier than scaling none is for a format that needs none: scaling must change nothing there, but for a given number that
- * overflows, which isolated cases alone have and which needs a scale to be skipped. */
+/* For formats that need no loss scale: how much likelier no scale is than a scale. A scale must change nothing there. The exception is a
+ * gradient that is given and overflows: only isolated cases have one, and it takes a scale to skip it. */
 enum { UNSCALED_SHARE_E2E = 30, UNSCALED_SHARE_ISOLATED = 10 };
 
-/* Weight of whatever is not the simplest value of a feature, in fifths, by the swarm choice. */
+/* Weight, in fifths, of all values but the simplest one of a feature, by the swarm choice. */
 static const uint32_t tilts[SF_SWARMS] = {5, 2, 12};
 
 static void add(struct sf_domain *domain, int64_t value, uint32_t weight) {
@@ -41,7 +41,7 @@ static void tilt_features(struct sf_domain *domain, int64_t swarm) {
 
 /* --- fields whose values are computed -------------------------------------------------------------------------------- */
 
-/* Sizes that hardware likes are drawn most, the others keep rules of divisibility honest. */
+/* Sizes that suit hardware are drawn most; the others exercise the rules of divisibility. */
 static uint32_t size_weight(int64_t value, int64_t common_step) {
   if (value % (2 * common_step) == 0) return value <= 32 ? 24 : 8;
   return value % common_step == 0 ? 8 : 1;
@@ -80,7 +80,7 @@ static void add_up_to(struct sf_domain *domain, int64_t last, uint32_t zero_weig
   for (int64_t value = 1; value <= last && value < SF_DOMAIN_MAX; value++) add(domain, value, weight);
 }
 
-/* Values of the second layout's fields are those of the first's: `field` is the first's. */
+/* Values of computed fields. The second layout's fields have the values of the first one's: `field` is the first one's. */
 static void add_computed(struct sf_domain *domain, enum sf_case_field field, const struct sf_case *c, const struct sf_bounds *bounds) {
   static const uint32_t tp[9] = {0, 30, 36, 6, 26, 1, 3, 1, 8}, pp[9] = {0, 38, 42, 10, 14, 1, 1, 1, 1},
                         dp[9] = {0, 25, 50, 6, 24, 1, 3, 1, 4}, cp[9] = {0, 50, 36, 3, 8, 1, 1, 1, 1};
@@ -154,7 +154,7 @@ static void keep_feasible(struct sf_domain *domain, enum sf_case_field field, st
   domain->count = kept;
 }
 
-/* Values above those that the generator draws by itself: at most `count`, spread evenly over what is asked for. */
+/* Adds values above those that the generator draws by itself: at most `count`, spread evenly over the range that was asked for. */
 static void add_asked_for(struct sf_domain *domain, struct sf_range range, int32_t count) {
   int64_t from = range.lo;
   for (int32_t i = 0; i < domain->count; i++)
@@ -164,7 +164,7 @@ static void add_asked_for(struct sf_domain *domain, struct sf_range range, int32
   for (int64_t i = 0; i < count && i <= span / step; i++) add(domain, from + i * step, 4);
 }
 
-/* When none of the usual values fits: the smallest that do, each half as often as the one before. */
+/* For a field with no usual value that fits: adds the smallest values that do, each with half the weight of the one before. */
 static void add_smallest_feasible(struct sf_domain *domain, enum sf_case_field field, struct sf_bounds *bounds) {
   enum { TRIES = 70000, WANTED = 4 };
   const struct sf_range range = bounds->at[field];
@@ -172,8 +172,8 @@ static void add_smallest_feasible(struct sf_domain *domain, enum sf_case_field f
     if (value_fits(bounds, field, range.lo + i)) add(domain, range.lo + i, UINT32_C(8) >> domain->count);
 }
 
-/* End to end below fp32 rounding may turn a choice among experts, and what follows cannot be judged; where every token takes all of them
- * there is none. Half of bf16's and fp16's cases have choices, one in ten of fp8's. */
+/* End to end below fp32, rounding may change which experts a token takes, and then later tensors cannot be judged. If every token takes all
+ * experts there is no choice. Half of the bf16 and fp16 cases have choices, and one in ten of the fp8 cases. */
 static void prefer_all_experts(struct sf_domain *domain, const struct sf_case *c) {
   const uint32_t weight = c->precision.compute == SF_COMPUTE_FP8 ? 900 : 100; /* the table's are 100 together */
   if (c->mode != SF_MODE_E2E || c->precision.compute == SF_COMPUTE_FP32) return;
@@ -185,14 +185,14 @@ static void prefer_all_experts(struct sf_domain *domain, const struct sf_case *c
   if (c->moe.experts > 0) add(domain, c->moe.experts, weight);
 }
 
-/* Gradients of isolated mode are given, and overflow where that is asked for. */
+/* Isolated mode gives gradients, which overflow only if the case asks for that. */
 static bool may_overflow(const struct sf_case *c) {
   return c->data.overflow || (c->mode == SF_MODE_E2E && c->precision.compute == SF_COMPUTE_FP16 && c->precision.loss_scale_log2 >= 14);
 }
 
-/* What is kept from step to step (a ring of scales, the count of steps without an overflow) is first used anew after as many steps as it
- * holds. Many steps cost as much as many cases, so they are drawn of modules alone, whose data differ from step to step, and of the
- * smallest models. */
+/* State that is kept from step to step (a ring of scales, the count of steps without an overflow) is used anew only after as many steps as
+ * it holds. Many steps cost as much as many cases. So they are drawn only in isolated mode, where data differ from step to step, and only
+ * for the smallest models. */
 static bool wants_many_steps(const struct sf_case *c) {
   enum { TINY = 16 };
   const bool keeps = c->precision.fp8_recipe == SF_FP8_DELAYED || c->precision.loss_scale_window > 0;
@@ -200,13 +200,13 @@ static bool wants_many_steps(const struct sf_case *c) {
   return keeps && c->mode == SF_MODE_ISOLATED && m->layers <= 2 && m->hidden <= 2 * TINY && m->seq <= TINY && m->mtp_depth == 0;
 }
 
-/* Not among the table's values, and so in no class that has to be covered. */
+/* These values are not in the table, so no class that has to be covered contains them. */
 static void add_many_steps(struct sf_domain *out, const struct sf_case *c) {
   if (!wants_many_steps(c)) return;
   for (int64_t steps = STEPS_USUAL + 1; steps <= SF_STEPS_MAX; steps++) add(out, steps, steps == SF_STEPS_MAX ? 20 : 5);
 }
 
-/* What was drawn before makes some values worth more. */
+/* Changes the weights of values according to the fields that were drawn before. */
 static void lean(struct sf_domain *out, enum sf_case_field field, const struct sf_case *c) {
   const bool rotates_batch = c->model.positions == SF_POS_ROTARY && c->data.documents == 1 && c->data.padding == 0;
   const bool has_router_loss = c->moe.aux_micro > 0 || c->moe.z_micro > 0,
@@ -214,12 +214,12 @@ static void lean(struct sf_domain *out, enum sf_case_field field, const struct s
   const bool asks_for_group = c->layout.recompute_sharded || cuts_mask || (c->model.memory_seq > 0 && c->layout.tp > 1);
   if (field == SF_CASE_LOSS_SCALE && c->precision.compute != SF_COMPUTE_FP16)
     out->weights[0] *= c->mode == SF_MODE_E2E ? UNSCALED_SHARE_E2E : UNSCALED_SHARE_ISOLATED;
-  /* Experts tell one another of an overflow in a collective of their own. */
+  /* Experts share an overflow in a collective of their own. */
   if (field == SF_CASE_OVERFLOW && c->moe.experts > 0) out->weights[out->count - 1] *= 2;
-  /* What becomes of a scale that has overflowed shows in the next step alone. */
+  /* The scale after an overflow shows only in the next step. */
   if ((field == SF_CASE_LOSS_SCALE_WINDOW || field == SF_CASE_STEPS) && may_overflow(c)) out->weights[0] /= 10;
-  if (field == SF_CASE_RESIDUAL_FP32 && c->precision.compute == SF_COMPUTE_FP32) out->weights[1] = 0; /* as it is anyway */
-  /* End to end, noise hides most of what may be wrong with a cast. */
+  if (field == SF_CASE_RESIDUAL_FP32 && c->precision.compute == SF_COMPUTE_FP32) out->weights[1] = 0; /* no effect in fp32 */
+  /* End to end, noise hides most faults of a cast. */
   if (field == SF_CASE_COMPUTE && c->mode == SF_MODE_E2E) out->weights[SF_COMPUTE_FP8] = out->weights[SF_COMPUTE_FP8] * 2 / 3;
   if (field == SF_CASE_COMPUTE && c->mode == SF_MODE_ISOLATED) out->weights[SF_COMPUTE_FP8] = out->weights[SF_COMPUTE_FP8] * 3 / 2;
   /* A history of scales begins to matter with the second step, and most where weights are drawn anew for each step. */
@@ -228,12 +228,12 @@ static void lean(struct sf_domain *out, enum sf_case_field field, const struct s
   if (field == SF_CASE_STEPS) add_many_steps(out, c);
   if (field == SF_CASE_MICROBATCHES && c->train.steps > STEPS_USUAL)
     for (int32_t i = 0; i < out->count; i++) out->weights[i] = out->values[i] <= 2 ? out->weights[i] : 1;
-  /* A batch that 2 cp divides could be cut in field of the sequence. */
+  /* A batch that 2 cp divides could be cut instead of the sequence. */
   if (field == SF_CASE_MICROBATCH_SIZE && rotates_batch) out->weights[3] *= 3;
   if (field == SF_CASE_CP && rotates_batch && c->train.microbatch_size == 4) out->weights[0] /= 4;
   /* Routers' losses leave padding out, so it should be there. */
   if (field == SF_CASE_PADDING && has_router_loss) out->weights[0] /= 4;
-  /* Where modules are handed their tp group, the default order has to be another one to show a wrong hand. */
+  /* If modules get their tp group from outside, only another order than the default shows a wrong group. */
   if (field == SF_CASE_ORDER && asks_for_group) out->weights[0] /= 8;
 }
 
@@ -276,7 +276,7 @@ static void add_bin(struct sf_range out[SF_BINS_MAX], int32_t *count, struct sf_
   out[(*count)++] = (struct sf_range){lo, hi};
 }
 
-/* The first `alone` of the ascending values, each by itself, and the rest up to the last in one class. */
+/* Puts each of the first `alone` of the ascending values into a class of its own, and the rest into one class. */
 static int32_t bins_of_values(struct sf_range out[SF_BINS_MAX], struct sf_range range, const int64_t *values, int32_t count,
                               int32_t alone) {
   int32_t bins = 0;
@@ -285,7 +285,8 @@ static int32_t bins_of_values(struct sf_range out[SF_BINS_MAX], struct sf_range 
   return bins;
 }
 
-/* Texts and switches, and numbers of few values: each. Other numbers: zero and the rest, or the two smallest and the rest. */
+/* Texts, switches and numbers with few values have a class for each value. Other numbers have one for zero and one for the rest, or one
+ * each for the two smallest and one for the rest. */
 static int32_t bins_of_table(struct sf_range out[SF_BINS_MAX], enum sf_case_field field, struct sf_range range) {
   enum { FEW = 3 };
   int64_t values[SF_DOMAIN_MAX];
@@ -326,7 +327,7 @@ int32_t sf_domain_bins(struct sf_range out[SF_BINS_MAX], enum sf_case_field fiel
     return bins_of_values(out, range, orders, 2, 1);
   case SF_CASE_FROZEN:
     return bins_of_values(out, range, frozen, 2, 1);
-  default: /* computed: the smallest, and more */
+  default: /* computed values: one class for the smallest, one for the rest */
     return tables[field].count > 0 ? bins_of_table(out, field, range) : bins_of_values(out, range, amounts, 2, 1);
   }
 }

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* What none of these models has. */
+/* The features that none of these models has. */
 #define PLAIN                                                                                                                              \
   "model.adapter=off", "model.qk_norm=off", "model.sinks=off", "model.window=0", "model.kv_lora_rank=0", "model.parallel_residual=off",    \
       "model.post_norm=off", "model.memory_seq=0", "model.mtp_depth=0", "moe.experts=0"

@@ -11,7 +11,7 @@ struct sf_shrink {
   struct sf_case current, candidate;
   struct sf_space space;
   struct sf_shrink_report report;
-  bool waiting;    /* a candidate was given and not yet told about */
+  bool waiting;    /* a candidate was handed out, and its result is not known yet */
   uint64_t *tried; /* open addressing, 0 = free; keys of every case that was given */
   size_t slot_count, tried_count;
 };
@@ -28,7 +28,7 @@ static uint64_t case_key(const struct sf_case *c) {
   return hash == 0 ? 1 : hash;
 }
 
-/* The slot that holds key, or the free one where it belongs. */
+/* The slot that holds the key, or the free one for it. */
 static uint64_t *find_slot(uint64_t *slots, size_t slot_count, uint64_t key) {
   size_t at = (size_t)key & (slot_count - 1);
   while (slots[at] != 0 && slots[at] != key) at = (at + 1) & (slot_count - 1);
@@ -47,7 +47,7 @@ static bool grow(struct sf_shrink *shrink) {
   return true;
 }
 
-/* SF_OK: noted now; SF_ECANCELLED: it was known. */
+/* Notes the case. SF_ECANCELLED: it was noted before. */
 static enum sf_status note_tried(struct sf_shrink *shrink, const struct sf_case *c) {
   const uint64_t key = case_key(c);
   if (2 * (shrink->tried_count + 1) > shrink->slot_count && !grow(shrink)) return SF_ENOMEM;
@@ -77,7 +77,7 @@ enum sf_status sf_shrink_create(struct sf_shrink **out, const struct sf_case *in
   return SF_OK;
 }
 
-/* To the first step of the next pass; false when a whole round brought nothing. */
+/* Goes to the first step of the next pass; false when a whole round changed nothing. */
 static bool next_pass(struct sf_shrink *shrink) {
   shrink->report.step = 0;
   shrink->report.pass++;
@@ -117,7 +117,7 @@ void sf_shrink_tell(struct sf_shrink *shrink, bool still_fails) {
   shrink->waiting = false;
   shrink->report.evaluations++;
   if (still_fails) {
-    /* The same step again: it may go further on the smaller case. */
+    /* Tries the same step again, which may go further on the smaller case. */
     shrink->current = shrink->candidate;
     shrink->report.progress = true;
     shrink->report.accepted++;
@@ -147,7 +147,7 @@ enum sf_status sf_shrink_run(struct sf_case *out, const struct sf_case *in, cons
   if (status != SF_OK) return status;
   while (shrink->report.evaluations < budget && sf_shrink_next(shrink, &candidate, &status))
     sf_shrink_tell(shrink, still_fails(ctx, &candidate));
-  /* The budget may end just when nothing is left to try. */
+  /* The budget may end exactly when nothing is left to try. */
   if (status == SF_OK && !shrink->waiting && !shrink->report.minimal) shrink->waiting = sf_shrink_next(shrink, &candidate, &status);
   if (status == SF_OK) {
     *out = shrink->current;

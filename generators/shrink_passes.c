@@ -12,7 +12,7 @@ static const enum sf_case_field axes[AXIS_COUNT] = {SF_CASE_PP, SF_CASE_DP, SF_C
 
 #define COUNT(array) ((int64_t)(sizeof(array) / sizeof(array)[0]))
 
-/* How a field is made plainer: a size or a count by less of it, a choice by its plainest value. */
+/* How a field becomes plainer: a size or a count by a smaller number, a choice by its plainest value. */
 enum manner { BY_CHOICE, BY_SIZE, BY_COUNT, BY_PASS };
 static enum manner manner_of(enum sf_case_field field) {
   static const enum manner manners[] = {
@@ -22,7 +22,7 @@ static enum manner manner_of(enum sf_case_field field) {
   return sf_layout_is_second(field) ? BY_PASS : manners[sf_field_kind(field)];
 }
 
-/* The fields of a manner, those that are drawn last first: a layout goes before what it lays out. */
+/* The fields with this manner. Those that are drawn last come first: a layout becomes plainer before the model that it lays out. */
 static int32_t fields_of(enum sf_case_field *out, enum manner manner) {
   int32_t count = 0;
   for (int i = SF_CASE_DRAWN - 1; i >= 0; i--)
@@ -41,8 +41,9 @@ static bool is_axis(enum sf_case_field field) {
   return false;
 }
 
-/* The second layout has the first one's rules, and as many ranks: any of its fields may have to follow any edit. What it has in common with
- * the first layout stays so, but for the sizes of axes: a bug may want them apart, and they follow from the number of ranks. */
+/* The second layout obeys the same rules as the first and has as many ranks, so any of its fields may have to follow any edit. Fields that
+ * are equal in both layouts stay equal. Axis sizes are the exception: they follow from the number of ranks, and a bug may need them to
+ * differ. */
 static void let_second_follow(struct sf_edit *edit, const struct sf_case *c) {
   bool is_edited = false;
   for (int i = 0; i < SF_CASE_SCHEDULE; i++) is_edited = is_edited || edit->kind[i] != SF_EDIT_KEEP;
@@ -57,7 +58,7 @@ static void let_second_follow(struct sf_edit *edit, const struct sf_case *c) {
   }
 }
 
-/* Lets the fields that a rule ties to an edited field follow it. Axes do not follow: their passes say which of them change. */
+/* Lets fields follow an edited field if a rule ties them to it. Axes do not follow: their passes say which of them change. */
 static void let_follow(struct sf_edit *edit, const struct sf_case *c) {
   const struct sf_rules *rules = sf_case_rules();
   let_second_follow(edit, c);
@@ -72,14 +73,14 @@ static void let_follow(struct sf_edit *edit, const struct sf_case *c) {
 
 /* --- how simple ---------------------------------------------------------------------------------------------------- */
 
-/* 0 for the simplest value of a field; grows with what makes a case harder to read. */
+/* 0 for the simplest value of a field; larger for values that make a case harder to read. */
 static int64_t complexity(const struct sf_case *c, enum sf_case_field field) {
   const int64_t value = sf_drawn_get(c, field);
   if (field == SF_CASE_KV_HEADS) return c->model.heads / c->model.kv_heads - 1;
   if (field == SF_CASE_VOCAB_PADDED) return c->model.vocab_padded - c->model.vocab;
   if (field == SF_CASE_FROZEN) return __builtin_popcountll((uint64_t)value) * (SF_FROZEN_ALL + 1) + value;
   if (field == SF_CASE_ORDER) return value;
-  /* A second layout is the simpler the more of it is as the first; without reloading it is nothing. */
+  /* A second layout is the simpler, the more of it equals the first; without reloading it counts nothing. */
   if (sf_layout_is_second(field))
     return c->reload.after_step == 0 || value == sf_drawn_get(c, sf_layout_first(field)) ? 0
                                                                                          : 1 + (value > SECOND_MAX ? SECOND_MAX : value);
@@ -98,7 +99,7 @@ bool sf_shrink_is_simpler(const struct sf_case *a, const struct sf_case *b) {
     const bool number = sf_field_is_number(field);
     const int64_t x = complexity(a, field), y = complexity(b, field);
     plain_a += x > 0, plain_b += y > 0;
-    /* A seed is not harder to read for being larger, and would drown the sizes. */
+    /* A larger seed is not harder to read, and would outweigh the sizes. */
     sum_a += number ? 0 : x, sum_b += number ? 0 : y;
     if (first_difference == 0 && x != y) first_difference = x < y ? -1 : 1;
   }
@@ -109,7 +110,7 @@ bool sf_shrink_is_simpler(const struct sf_case *a, const struct sf_case *b) {
 
 /* --- single fields ------------------------------------------------------------------------------------------------- */
 
-/* Values of a field that are simpler than the case's, simplest first, when nothing but its followers may move. */
+/* Values of a field that are simpler than the case's, simplest first, if only the fields that follow it may change. */
 static int32_t simpler_values(int64_t values[SF_DOMAIN_MAX], const struct sf_case *c, const struct sf_space *space,
                               enum sf_case_field field, bool is_size) {
   struct sf_edit edit = {0};
@@ -133,7 +134,7 @@ static int32_t simpler_values(int64_t values[SF_DOMAIN_MAX], const struct sf_cas
 
 enum { LOWER_STEPS = 4 };
 
-/* Steps 0 to 3 of a field: its simplest value, half way there, one less, the simplest but one (of a choice: often "on", where the simplest
+/* Steps 0 to 3 of a field: its simplest value, half way to it, one less, the second simplest (for a choice often "on", where the simplest
  * is "off"). */
 static bool lower_place(struct sf_edit *edit, const struct sf_case *c, const struct sf_space *space, enum sf_case_field field, int64_t how,
                         bool is_size) {
@@ -149,7 +150,7 @@ static bool lower_place(struct sf_edit *edit, const struct sf_case *c, const str
 
 /* --- passes -------------------------------------------------------------------------------------------------------- */
 
-/* Each fills *edit with its step; *usable false when this step has nothing to do. False: no such step. */
+/* Each pass fills *edit with its step. *usable: false when this step does nothing. Returns false when there is no such step. */
 typedef bool pass_function(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step);
 
 static bool pass_schedule(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
@@ -159,8 +160,8 @@ static bool pass_schedule(struct sf_edit *edit, bool *usable, const struct sf_ca
   return step == 0;
 }
 
-/* Step 0: nothing is reloaded; 1: nothing either, and the second layout is the only one; 2: by the same layout; 3..: one field of the
- * second layout as in the first, whatever the others become. */
+/* Step 0: drop the reload; 1: drop it, and make the second layout the only one; 2: make both layouts the same; 3..: set one field of the
+ * second layout to the first one's value, whatever the other fields become. */
 static bool pass_reload(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
   (void)space;
   const int64_t count = SF_CASE_SECOND_OVERLAP - SF_CASE_SECOND_TP + 1;
@@ -200,8 +201,8 @@ static bool pass_axes(struct sf_edit *edit, bool *usable, const struct sf_case *
   return true;
 }
 
-/* Two fields that a bug may tie to each other (as many microbatches as ranks, fewer key/value heads than ranks), both to half
- * (even steps) or one less (odd steps). */
+/* Lowers two fields that a bug may tie to each other (as many microbatches as ranks, fewer key/value heads than ranks), both to half (even
+ * steps) or by one (odd steps). */
 static bool pass_pairs(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
   (void)space;
   static const enum sf_case_field pairs[][2] = {
@@ -221,7 +222,6 @@ static bool pass_pairs(struct sf_edit *edit, bool *usable, const struct sf_case 
   return true;
 }
 
-/* The order with pp and dp in each other's field. */
 static int64_t exchanged_order(const struct sf_case *c) {
   char order[SF_ORDER_TEXT];
   snprintf(order, sizeof order, "%s", c->layout.order);
@@ -232,8 +232,8 @@ static int64_t exchanged_order(const struct sf_case *c) {
   return sf_order_number(order);
 }
 
-/* Stages become data-parallel ranks, which need no layers: a bug that wants a second axis may not care which one it is. Step 1 exchanges
- * the two in the rank order too. */
+/* Turns stages into data-parallel ranks, which need no layers: a bug that needs a second axis may not care which one. Step 1 also exchanges
+ * the two in the rank order. */
 static bool pass_exchange(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
   const int64_t ranks = c->layout.dp * c->layout.pp;
   (void)space;
@@ -247,8 +247,8 @@ static bool pass_exchange(struct sf_edit *edit, bool *usable, const struct sf_ca
   return true;
 }
 
-/* Fewer ranks or layers, with what makes the bug show again: a smaller world may need a token elsewhere, a smaller model harder clipping,
- * or smaller buckets to have as many; other numbers, or messages that arrive in another order. */
+/* Lowers ranks or layers, and changes data so that the bug may show again. A smaller world may need a token elsewhere; a smaller model may
+ * need harder clipping, or smaller buckets to have as many. Other steps try other numbers, or another order of messages. */
 static bool pass_other_data(struct sf_edit *edit, bool *usable, const struct sf_case *c, const struct sf_space *space, int64_t step) {
   (void)space;
   static const enum sf_case_field fields[] = {SF_CASE_TP, SF_CASE_DP, SF_CASE_CP, SF_CASE_PP, SF_CASE_LAYERS};
@@ -267,7 +267,7 @@ static bool pass_other_data(struct sf_edit *edit, bool *usable, const struct sf_
   return true;
 }
 
-/* Places apart from the axes that are not at their simplest, those that weigh least first. */
+/* Fields, apart from the axes, that are not at their simplest; those with the least weight come first. */
 static int32_t list_complex(enum sf_case_field *list, const struct sf_case *c, const struct sf_space *space) {
   (void)space;
   static const enum manner lightest_first[] = {BY_CHOICE, BY_SIZE, BY_COUNT};

@@ -105,7 +105,7 @@ void sf_drawn_append(struct sf_text *out, enum sf_case_field field, struct sf_ra
   append_value(out, &sf_case_fields[field], range.hi);
 }
 
-/* -1: there is no such field, or it is not drawn. */
+/* The number of the field; -1 if there is none, or if it is not drawn. */
 static int find_drawn(const char *path) {
   const struct sf_field *field = sf_case_field_find(path);
   return field != NULL && field - sf_case_fields < SF_CASE_DRAWN ? (int)(field - sf_case_fields) : -1;
@@ -133,7 +133,7 @@ void sf_space_fix(struct sf_space *space, const char *path, const struct sf_case
 
 enum { VALUE_TEXT = 256 };
 
-/* The value of a text for the field, checked as the command line checks it. */
+/* Reads a field's value from a text, with the checks of the command line. */
 static enum sf_status parse_value(struct sf_case *scratch, const char *path, const char *text, size_t length, struct sf_error *error) {
   char value[VALUE_TEXT];
   if (length >= sizeof value) return sf_error_set(error, SF_EINPUT, "%s: the value is too long", path);

@@ -46,23 +46,22 @@ static void leave(struct sf_check_result *result, const char *why_not) {
 
 /* --- one tensor --------------------------------------------------------------------------------------------------- */
 
-/* A tensor streaming by. */
 struct comparing {
   struct sf_checking *checking;
   const struct sf_trace_tensor *reference, *tensor;
-  const struct sf_st_entry *vector; /* of the noise file */
+  const struct sf_st_entry *vector; /* the tensor's vector in the noise file */
   double numbers[SF_NOISE_ROWS];
   double squares, row_squares;
-  double worst_ratio_squares, worst_error, worst_noise; /* of rows */
+  double worst_ratio_squares, worst_error, worst_noise; /* of the worst row */
   int64_t worst_row;
-  double peak_squares; /* the largest of a row, or of a part of one that is longer than a block */
-  int64_t peak;        /* its first element */
-  double own_squares; /* of the candidate, for main gradients */
+  double peak_squares; /* the largest squared distance of a row, or of a part of a row that is longer than a block */
+  int64_t peak;        /* first element of that row or part */
+  double own_squares;  /* squares of the candidate's values, for main gradients */
   int64_t nonfinite_first, nonfinite_count;
   bool reference_nonfinite;
 };
 
-/* Rows with something in them that is not finite, or beyond fp32: element by element. */
+/* For rows with a value that is not finite, or beyond fp32: compares element by element. */
 static double slow_distance(struct comparing *to, const double *c, const double *x, int64_t first, int64_t count) {
   double squares = 0;
   for (int64_t i = 0; i < count; i++) {
@@ -137,7 +136,7 @@ static enum sf_status compare_block(struct comparing *to, const struct sf_block 
   return SF_OK;
 }
 
-/* Where an element lies, as text: "[3, 17]". */
+/* The indices of an element as text: "[3, 17]". */
 static const char *place_text(char out[SF_INDICES_TEXT], const struct sf_trace_tensor *tensor, int64_t element) {
   int64_t at[SF_ST_DIMS_MAX];
   for (int32_t d = tensor->dim_count - 1; d >= 0; d--) {
@@ -147,11 +146,11 @@ static const char *place_text(char out[SF_INDICES_TEXT], const struct sf_trace_t
   return sf_indices_text(out, at, tensor->dim_count);
 }
 
-/* Non-finite values, holes and contradictions. True when there is one. */
+/* Looks for values that are not finite, gaps and conflicts. Returns whether there is one. */
 static bool judge_structure(struct sf_check_result *result, const struct comparing *to, const struct sf_merge_report *merged) {
   char place[SF_INDICES_TEXT];
   const struct sf_trace_tensor *tensor = to->tensor;
-  const bool may_differ = tensor->name.kind == SF_KIND_WGRAD; /* nothing has made these replicas equal yet */
+  const bool may_differ = tensor->name.kind == SF_KIND_WGRAD; /* these replicas are not reduced yet */
   if (to->nonfinite_count > 0) {
     result->at = to->nonfinite_first;
     sf_check_flag(result, SF_CLASS_NONFINITE, -1, "%" PRId64 " values are NaN or infinite where the reference is finite, the first at %s",
@@ -210,13 +209,13 @@ static enum sf_status stream(struct comparing *to) {
   return status;
 }
 
-/* A wrong batch= of the PyTorch tracer shows first in the shapes of what modules give and take. */
+/* A wrong batch= for the PyTorch tracer shows first in the shapes of activations and their gradients. */
 static const char *hint_of(const struct sf_check_result *result, const struct sf_trace_tensor *tensor) {
   const bool activation = tensor->name.kind == SF_KIND_ACT || tensor->name.kind == SF_KIND_ACT_GRAD;
   return result->cls == SF_CLASS_MAP && activation && tensor->dim_count == result->tensor->dim_count ? "is `batch=` right?" : NULL;
 }
 
-/* What can be said without looking at values. True when they need not be looked at. */
+/* Judges the tensor by its maps. Returns true when its values need not be read. */
 static bool judge_maps(struct sf_check_result *result, const struct sf_trace_tensor *tensor) {
   const struct sf_trace_tensor *reference = result->tensor;
   const double unit = sf_dtype_unit_roundoff(reference->dtype);
@@ -273,7 +272,8 @@ static bool starts_elsewhere(const struct sf_check_result *result) {
   return result->flagged && (result->cls == SF_CLASS_TOLERANCE || result->cls == SF_CLASS_CONFLICT || result->cls == SF_CLASS_NONFINITE);
 }
 
-/* Runs that start from different parameters differ everywhere: then the first of these is the culprit, whatever stands before it. */
+/* Runs that start from different parameters differ everywhere. The first parameter that differs is then the culprit, whatever comes before
+ * it. */
 static void compare_starts(struct sf_check_report *report) {
   for (int32_t i = 0; i < report->result_count; i++) {
     const struct sf_check_result *result = &report->results[i];
@@ -293,7 +293,7 @@ static bool is_main_grad(const struct sf_check_result *result, int64_t step) {
   return result->tensor->name.kind == SF_KIND_MAIN_GRAD && result->tensor->name.step == step;
 }
 
-/* The main gradients of a step, from its first wrong one on. */
+/* Adds the main gradients of a step as culprits, from its first wrong one on. */
 static void find_main_grads(struct sf_check_report *report, int32_t first) {
   const int64_t step = report->results[first].tensor->name.step;
   int32_t flagged = 0, all = 0;

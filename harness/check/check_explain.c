@@ -1,5 +1,5 @@
-/* A culprit's tensor as the diagnosis sees it: its reference, the ranks' pieces, their groups and what else may stand there, out of the
- * traces. */
+/* The diagnosis's view of a culprit's tensor, made from the traces: its reference, the ranks' pieces, their groups, and the tensors that
+ * may have replaced it. */
 #include "harness/check/check_window.h"
 
 #include "harness/check/kernel.h"
@@ -35,7 +35,7 @@ void *sf_window_alloc(struct sf_window *window, int64_t count, size_t size_bytes
   return sf_arena_alloc(window->arena, (size_t)(count + 1) * size_bytes);
 }
 
-/* What is worth looking at round where it is wrong: whole rows, or a part of one where a row is longer. */
+/* Chooses a window around the error: whole rows, or a part of a row that is too long. */
 static void choose_window(struct sf_window *window, const struct sf_check_result *result) {
   const int64_t all = window->reference->count, cols = window->reference->cols;
   int64_t pieces = 1;
@@ -49,7 +49,7 @@ static void choose_window(struct sf_window *window, const struct sf_check_result
 
 /* --- groups ------------------------------------------------------------------------------------------------------ */
 
-/* What names of groups mean here; others may be anything. */
+/* The meaning of groups by name; traces may have groups with other names. */
 static const struct known_group {
   const char *name;
   enum sf_group_kind kind;
@@ -64,13 +64,13 @@ static const struct known_group *known_group(const char *name) {
   return known;
 }
 
-/* Whether ranks of one such group may hold or sum what the tensor is: experts lie on groups of their own. */
+/* Whether ranks of such a group may hold or sum this tensor: experts lie on groups of their own. */
 static bool concerns(const struct known_group *group, const struct sf_trace_tensor *tensor) {
   if (tensor->name.kind == SF_KIND_SCALAR) return true;
   return strstr(tensor->text, ".experts.") != NULL ? group->of_experts : group->of_others;
 }
 
-/* The rank's place among those that cut the tensor; 0 where the trace does not say it. */
+/* The rank's index among the ranks that cut the tensor; 0 if the trace does not say it. */
 static int32_t tp_index(const struct sf_trace_set *set, const struct sf_trace_tensor *tensor, int32_t rank) {
   int32_t index = 0;
   for (int32_t g = 0; g < set->group_count; g++) {
@@ -83,7 +83,7 @@ static int32_t tp_index(const struct sf_trace_set *set, const struct sf_trace_te
 
 /* --- shards ------------------------------------------------------------------------------------------------------ */
 
-/* What a piece holds of the window, in the order of the elements; nothing is no shard. */
+/* Adds a piece's part of the window as a shard, in the order of its elements, unless it is empty. */
 static enum sf_status add_shard(struct sf_window *window, struct sf_view_shard *shards, const struct sf_piece *piece) {
   struct sf_piece alone = *piece;
   struct sf_trace_tensor of_rank = *window->tensor;
@@ -110,7 +110,7 @@ static enum sf_status add_shard(struct sf_window *window, struct sf_view_shard *
   return status;
 }
 
-/* What ranks hold of the tensor; where some hold summands, all of them merged. */
+/* Adds the ranks' shards of the tensor. If some ranks hold summands, it adds one shard, merged from all. */
 static enum sf_status add_shards(struct sf_window *window) {
   int64_t count = 0, sum = 0;
   for (const struct sf_piece *piece = window->tensor->pieces; piece != NULL; piece = piece->next, count++) sum += piece->sum_max;
@@ -132,14 +132,14 @@ static enum sf_status add_shards(struct sf_window *window) {
 
 /* --- groups and sizes --------------------------------------------------------------------------------------------- */
 
-/* The largest number of microbatches, and 1. */
+/* The number of microbatches: the largest index, plus 1. */
 static int64_t microbatches_of(const struct sf_trace_set *set) {
   int64_t last = 0;
   for (int32_t i = 0; i < set->count; i++) last = set->tensors[i].name.microbatch > last ? set->tensors[i].name.microbatch : last;
   return last + 1;
 }
 
-/* The groups that the trace names, and all ranks together; what a factor may be. */
+/* Adds the groups that the trace names, a group of all ranks, and the sizes that a factor may have. */
 static enum sf_status add_groups(struct sf_window *window) {
   const struct sf_trace_set *set = window->checking->candidate;
   struct sf_tensor_view *view = &window->view;
@@ -158,7 +158,7 @@ static enum sf_status add_groups(struct sf_window *window) {
     if (known->kind == SF_GROUP_TENSOR) view->tp_size = view->row_parts = from->size, view->tp_name = from->name;
   }
   groups[view->group_count++] = (struct sf_view_group){.name = "the ranks"};
-  if (view->shard_count < 2) view->group_count = 0; /* perhaps merged from several */
+  if (view->shard_count < 2) view->group_count = 0; /* it may be merged from several */
   if (set->group_count == 0) sizes[view->size_count++] = (struct sf_view_size){.value = set->ranks, .name = "the number of ranks"};
   if (view->kind != SF_KIND_ACT && view->kind != SF_KIND_PARAM) /* these are no sums over microbatches */
     sizes[view->size_count++] =
@@ -166,7 +166,7 @@ static enum sf_status add_groups(struct sf_window *window) {
   return SF_OK;
 }
 
-/* Gate and up lie one after the other where a rank holds a piece of each. */
+/* Recognises fused gate and up projections: the first rank holds a piece of each, one after the other. */
 static void find_fused(struct sf_tensor_view *view) {
   const struct sf_view_shard *first = &view->shards[0];
   const int64_t cols = view->shape.cols, middle = first->count / 2;
@@ -177,7 +177,7 @@ static void find_fused(struct sf_tensor_view *view) {
 
 /* --- noise ------------------------------------------------------------------------------------------------------- */
 
-/* The view's values are floats, whatever the trace has. */
+/* The trace may have any format, but the view's values are floats. */
 static double level_of(double noise, double norm) {
   const double level = sf_larger(noise, sf_dtype_unit_roundoff(SF_F32) * norm);
   return isfinite(level) && level > (double)FLT_MIN ? level : (double)FLT_MIN;
@@ -201,7 +201,7 @@ static enum sf_status add_noise(struct sf_window *window, const struct sf_check_
 
 /* --- gradient norms ---------------------------------------------------------------------------------------------- */
 
-/* Of the candidate's own main gradients; squares of groups of them are terms. */
+/* The norm is judged by the candidate's own main gradients; squares of groups of them are its terms. */
 static enum sf_status relate_norm(struct sf_window *window, const struct sf_check_result *result, float *x) {
   struct sf_tensor_view *view = &window->view;
   const struct sf_step_norm *of = sf_check_find_norm(window->checking, window->reference->name.step);
@@ -254,7 +254,7 @@ static enum sf_status make_view(struct sf_window *window, const struct sf_check_
   return sf_check_is_grad_norm(window->tensor) ? relate_norm(window, result, x) : sf_window_relate(window);
 }
 
-/* Of a tensor that is too large to be looked at as a whole; numbers of rows would be those of the window. */
+/* Tells which part of a large tensor was looked at. Drops a diagnosis that numbers rows, because these would be the window's. */
 static void say_window(struct sf_diagnosis *diagnosis, const struct sf_window *window) {
   const int64_t unit = window->view.shape.cols == window->reference->cols ? window->reference->cols : 1;
   const size_t length = strlen(diagnosis->text);

@@ -1,4 +1,4 @@
-/* What the candidate has and the reference lacks. */
+/* Tensors that the candidate has and the reference lacks. */
 #include "harness/check/check_internal.h"
 
 #include "harness/check/kernel.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A main gradient that the reference lacks is a part of the candidate's norm all the same. */
+/* A main gradient that the reference lacks still counts in the candidate's norm. */
 static enum sf_status add_gradient(struct sf_checking *checking, const struct sf_trace_tensor *tensor) {
   double squares = 0;
   struct sf_block block;
@@ -36,7 +36,6 @@ static const struct sf_trace_tensor *first_pass_of(const struct sf_trace_set *se
   return sf_trace_set_find(set, name);
 }
 
-/* NaNs are the same whatever their sign and payload are. */
 static bool differs(const unsigned char *a, const unsigned char *b, enum sf_dtype dtype) {
   double left, right;
   if (memcmp(a, b, sf_dtype_wire_bytes(dtype)) == 0) return false;

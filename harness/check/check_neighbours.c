@@ -1,4 +1,5 @@
-/* Other tensors of the reference that an explanation may need: the same of another step, microbatch or layer; what a module adds. */
+/* Other tensors of the reference that an explanation may need: the same tensor of another step, microbatch or layer, and the terms that the
+ * module adds. */
 #include "harness/check/check_window.h"
 
 #include <ctype.h>
@@ -8,7 +9,6 @@
 
 enum { RELATED_MAX = 64 };
 
-/* A list being made. */
 struct relating {
   struct sf_window *window;
   struct sf_diagnosis_related *at;
@@ -70,7 +70,8 @@ static void relate_stale(struct relating *to, const struct sf_trace_tensor *othe
 
 /* --- what it adds -------------------------------------------------------------------------------------------- */
 
-/* "the bias", a vector for each row; what came into the module, in isolated traces. */
+/* "Adds the bias, one vector for all rows; in isolated traces also the module's input. row; what came into the module, in isolated traces.
+ */
 static void relate_term(struct relating *to, const struct sf_trace_tensor *other) {
   struct sf_window *window = to->window;
   const struct sf_trace_name *own = &window->reference->name, *name = &other->name;

@@ -1,4 +1,4 @@
-/* Gradient norms, computed anew from the candidate's own main gradients. */
+/* Gradient norms, computed again from the candidate's own main gradients. */
 #include "harness/check/check_internal.h"
 
 #include "harness/check/kernel.h"
@@ -52,7 +52,7 @@ static enum sf_status load_scalar(double *out, struct sf_checking *checking, con
   return status;
 }
 
-/* Replaces what the comparison with the reference said of it; what is structural stays. */
+/* Replaces the result of the comparison with the reference, but keeps findings about structure. */
 static void judge_norm(struct sf_check_result *result, double norm, double value) {
   *result = (struct sf_check_result){.tensor = result->tensor, .judged = true, .rank = -1, .row = -1, .norm = norm};
   result->tensor_error = result->error = fabs(value - norm);

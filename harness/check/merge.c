@@ -12,11 +12,10 @@ enum { WORDS = SF_BLOCK_ELEMENTS / 64, WIDEST = sizeof(double), SKIP_ELEMENTS_MA
 /* One reading of the tensor: the plain elements of all ranks, or one sum. */
 struct version {
   int64_t sum;
-  int32_t rank; /* lowest that holds something of it */
+  int32_t rank; /* lowest rank that holds an element of it */
   double squares;
 };
 
-/* A block being put together. */
 struct sheet {
   unsigned char *values;
   uint64_t held[WORDS]; /* a bit for each element that is there */
@@ -26,8 +25,8 @@ struct sf_merger {
   const struct sf_trace_set *set;
   const struct sf_trace_tensor *tensor;
   enum sf_dtype dtype;
-  struct sheet merged, sum; /* sum: of one version, when it is not the first */
-  unsigned char *stage;     /* of a file */
+  struct sheet merged, sum; /* sum: one version, if it is not the first */
+  unsigned char *stage;     /* values read from a file */
   double *wide;             /* the same in fp64 */
   struct sf_segment *segments;
   struct version *versions;
@@ -168,7 +167,7 @@ static int32_t holder_of(const struct sf_merger *m, int32_t version, int64_t ele
   return -1;
 }
 
-/* Elements of a later replica (rank, of the version) against the ones that are there. Adds squared distances to *squares. */
+/* Compares elements of a later replica (on rank, in the version) with those that are there. Adds squared distances to *squares. */
 static void compare_replica(struct sf_merger *m, double *squares, int64_t at, const unsigned char *values, int64_t count, int32_t rank,
                             int32_t version) {
   const size_t width = sf_dtype_wire_bytes(m->dtype);
@@ -180,7 +179,7 @@ static void compare_replica(struct sf_merger *m, double *squares, int64_t at, co
     if (memcmp(a, b, width) == 0) continue;
     sf_widen(&left, a, 1, m->dtype);
     sf_widen(&right, b, 1, m->dtype);
-    if (isnan(left) && isnan(right)) continue; /* its sign and payload are nobody's promise */
+    if (isnan(left) && isnan(right)) continue; /* no one promises its sign and payload */
     *squares += (left - right) * (left - right);
     m->report.conflict_count++;
     const int64_t element = m->begin + at + i;
@@ -191,7 +190,7 @@ static void compare_replica(struct sf_merger *m, double *squares, int64_t at, co
   }
 }
 
-/* Plain elements into the merged block: new ones are copied, others compared. */
+/* Puts plain elements into the merged block: copies new ones, compares the others. */
 static void place_plain(struct sf_merger *m, struct sf_piece *piece, int64_t at, const unsigned char *values, int64_t count) {
   const size_t width = sf_dtype_wire_bytes(m->dtype);
   const enum presence presence = presence_of(&m->merged, at, count);
@@ -215,7 +214,7 @@ static void place_summands(struct sheet *sheet, int64_t at, const double *values
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-/* Segments [from, *to) lie close enough in the file to be read at once. */
+/* Finds the segments [from, *to) that lie close enough in the file to be read at once; returns their length. */
 static int64_t read_together(int64_t *to, const struct sf_segment *segments, int64_t from, int64_t count) {
   int64_t end = segments[from].local + segments[from].count;
   for (*to = from + 1; *to < count; (*to)++) {
@@ -227,7 +226,7 @@ static int64_t read_together(int64_t *to, const struct sf_segment *segments, int
   return end - segments[from].local;
 }
 
-/* What a piece holds of the block under `sum`, placed into the sheet. */
+/* Reads the piece's elements of the block that belong to `sum` into the sheet. */
 static enum sf_status read_piece(struct sf_merger *m, struct sheet *sheet, struct sf_piece *piece, int64_t sum) {
   const struct sf_st_open *file = &m->set->files[piece->rank];
   const bool wide = m->dtype != piece->entry->dtype, adds = sum > 0;
@@ -235,7 +234,7 @@ static enum sf_status read_piece(struct sf_merger *m, struct sheet *sheet, struc
   const int64_t count = sf_piece_segments(m->segments, piece, sum, m->begin, m->end);
   for (int64_t i = 0, next = 0; i < count; i = next) {
     const int64_t length = read_together(&next, m->segments, i, count), at = m->segments[i].logical - m->begin;
-    if (next == i + 1 && !adds && !wide && presence_of(sheet, at, length) == ABSENT) { /* straight to its place */
+    if (next == i + 1 && !adds && !wide && presence_of(sheet, at, length) == ABSENT) { /* read it into its place */
       const enum sf_status status =
           sf_st_load(sheet->values + (size_t)at * width, file, piece->entry, m->segments[i].local, length, m->error);
       if (status != SF_OK) return status;

@@ -85,18 +85,18 @@ enum sf_status sf_reference_check(const struct sf_trace_set *reference, struct s
 struct making {
   const struct sf_trace_set *reference, *draws;
   int32_t draw_count;
-  uint64_t *seen; /* hash of each run's values, until all differ; run 0 is the reference, run 1 + i draw i */
+  uint64_t *seen; /* one hash of values for each run, until all differ; run 0 is the reference, run 1 + i is draw i */
   struct sf_new_file file;
-  struct sf_st_open layout; /* of the file: where each vector goes */
+  struct sf_st_open layout; /* where each vector lies in the file */
   struct sf_merger *of_reference, *of_rolled, **of_draws;
   double *wide[2], *rows, *draw_squares; /* rows: of one block; draw_squares: of the tensor, by draw */
   struct sf_error *error;
-  /* of the tensor at hand */
+  /* of the current tensor */
   const struct sf_trace_tensor *tensor;
   const struct sf_st_entry *vector;
   double squares, rolled_squares, row_squares, unit;
-  double widening; /* of measured distances; floors stay */
-  double *row_apart; /* of the row at hand, by draw */
+  double widening;   /* factor for measured distances, but not for floors */
+  double *row_apart; /* of the current row, by draw */
 };
 
 /* Writes numbers [place, place + count) of the vector. */
@@ -113,7 +113,8 @@ static double distance(struct making *m, const void *a, enum sf_dtype a_type, co
   return sf_distance_squares(m->wide[0], m->wide[1], count, SF_F64);
 }
 
-/* The reference rolled by `shift` elements, against itself; a single number against zero. Two parts where the block meets the beginning. */
+/* Adds the distance of the reference from itself, rolled by `shift` elements; for a single number, its distance from zero. A block at the
+ * beginning is compared in two parts. */
 static enum sf_status add_rolled(struct making *m, const unsigned char *x, const struct sf_block *block) {
   const struct sf_trace_tensor *tensor = m->tensor;
   const enum sf_dtype dtype = sf_merger_dtype(m->of_reference);
@@ -145,21 +146,21 @@ static enum sf_status check_merged(struct making *m, const struct sf_trace_set *
                       report.conflict_holder, report.conflict_rank, report.conflict_first);
 }
 
-/* The lowest run whose values so far are those of the run. */
+/* The lowest run with the same values so far. */
 static int32_t first_like(const struct making *m, int32_t run) {
   int32_t first = 0;
   while (m->seen[first] != m->seen[run]) first++;
   return first;
 }
 
-/* Draws that tell something: all but those that are another run again. */
+/* Number of draws that add something: those that do not repeat another run. */
 static int32_t distinct_draws(const struct making *m) {
   int32_t distinct = 0;
   for (int32_t run = 1; run <= m->draw_count; run++) distinct += first_like(m, run) == run;
   return distinct;
 }
 
-/* Takes a run's block into account, by value: types may differ. */
+/* Adds a run's block to its hash, by value, because types may differ. */
 static void see_block(struct making *m, int32_t run, const void *data, enum sf_dtype dtype, int64_t count) {
   sf_widen(m->wide[0], data, count, dtype);
   for (int64_t i = 0; i < count; i++) {
@@ -169,7 +170,7 @@ static void see_block(struct making *m, int32_t run, const void *data, enum sf_d
   }
 }
 
-/* One block: every row's w_r goes to its place in the file. */
+/* Handles one block: writes every row's w_r to its place in the file. */
 static enum sf_status add_block(struct making *m, const struct sf_block *block) {
   const void *x, *d;
   const enum sf_dtype type = sf_merger_dtype(m->of_reference);
@@ -206,7 +207,7 @@ static enum sf_status add_block(struct making *m, const struct sf_block *block) 
   return block->last_part ? put(m, SF_NOISE_ROWS + block->row, m->rows, rows) : SF_OK;
 }
 
-/* w_r, which stand in the file, become e_r. */
+/* Turns the w_r in the file into e_r. */
 static enum sf_status finish_rows(struct making *m) {
   const int64_t rows = m->tensor->rows;
   const double least = m->unit * sqrt(m->squares) / sqrt((double)(rows > 0 ? rows : 1));
@@ -279,7 +280,7 @@ static enum sf_status check_alike(struct making *m, int32_t distinct_min) {
                       other == 0 ? m->reference->path : m->draws[other - 1].path);
 }
 
-/* The header of the file to be, and its size; then it can be opened like any other. */
+/* Writes the header and sets the size, so that the file can be opened like any other. */
 static enum sf_status lay_out(struct making *m, const char *path) {
   struct sf_st_writer *writer = NULL;
   struct sf_bytes header = {0};

@@ -18,7 +18,7 @@ static int compare_runs(const void *a, const void *b) {
   return x->local < y->local ? -1 : x->local > y->local;
 }
 
-/* Copies one dimension's runs, drops empty ones, joins those that go on where the one before ended, sorts. */
+/* Copies one dimension's runs, drops empty ones, joins neighbours, and sorts them. */
 static enum sf_status dim_create(struct sf_index_dim *out, bool *overlaps, int64_t size, const struct sf_index_dim *source,
                                  struct sf_arena *arena, const char **reason) {
   const struct sf_index_run whole = {.len = size};
@@ -50,7 +50,7 @@ static enum sf_status dim_create(struct sf_index_dim *out, bool *overlaps, int64
 
 static bool is_whole(const struct sf_index_dim *dim) { return dim->count == 1 && dim->runs[0].start == 0 && dim->runs[0].len == dim->size; }
 
-/* Outer and inner as one dimension, where inner is whole or outer has one index alone. */
+/* Joins outer and inner into one dimension; inner must be whole, or outer have a single index. */
 static struct sf_index_dim join(const struct sf_index_dim *outer, const struct sf_index_dim *inner) {
   const struct sf_index_dim *many = is_whole(inner) ? outer : inner, *other = is_whole(inner) ? inner : outer;
   const int64_t times = is_whole(inner) ? inner->size : 1;
@@ -128,8 +128,7 @@ struct walk {
   int64_t logical_stride[DIMS_MAX], local_stride[DIMS_MAX];
 };
 
-/* Indices [*from, *to) of a run that may have to do with the range of logical elements and with the flat range. a: stride, at: where index
- * 0 begins. */
+/* Narrows [*from, *to) to the indices of a run that can reach the range of elements. at: element where index 0 begins. */
 static void clip(int64_t *from, int64_t *to, int64_t at, int64_t stride, int64_t begin, int64_t end) {
   if (begin > at) *from = larger(*from, (begin - at) / stride);
   *to = end <= at ? *from : smaller(*to, (end - at + stride - 1) / stride);
@@ -147,7 +146,7 @@ static int32_t first_run_reaching(const struct sf_index_dim *dim, int64_t index)
   return low;
 }
 
-/* Dimension d below the indices that begin at these elements; sum: the largest of theirs. */
+/* Walks dimension d from the given elements on; sum: the largest sum of the dimensions above. */
 static void walk_dim(struct walk *w, int32_t d, int64_t logical, int64_t local, int64_t sum) {
   const struct sf_piece *piece = w->piece;
   const struct sf_index_dim *dim = &piece->dims[d];

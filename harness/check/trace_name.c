@@ -27,7 +27,7 @@ static bool take_pass(enum sf_pass *out, const char **at) {
   return false;
 }
 
-/* Up to the next slash: "act" begins "act_grad" too. */
+/* Compares up to the next slash, because "act_grad" begins with "act". */
 static bool take_kind(enum sf_kind *out, const char **at) {
   const size_t length = strcspn(*at, "/");
   for (int i = 0; i < SF_KIND_COUNT; i++) {

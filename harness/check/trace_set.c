@@ -15,7 +15,7 @@ struct reading {
   int32_t rank;
   const char *path; /* of the rank's file */
   struct sf_error *error;
-  struct sf_index_dim dims[SF_ST_DIMS_MAX]; /* lists of the tensor at hand */
+  struct sf_index_dim dims[SF_ST_DIMS_MAX]; /* lists of the current tensor */
 };
 
 static enum sf_status refuse(const struct reading *r, const char *tensor, const char *reason) {
@@ -197,7 +197,7 @@ static enum sf_status read_numbers(struct reading *r, const json_t *root) {
   return read_mode(r, json_object_get(root, "mode"));
 }
 
-/* The set's group of that name, which may be new. */
+/* The set's group of that name; adds it if it is new. */
 static enum sf_status find_group(struct sf_trace_group **out, const struct reading *r, const char *name) {
   struct sf_trace_set *set = r->set;
   int32_t at = 0;
@@ -214,7 +214,7 @@ static enum sf_status find_group(struct sf_trace_group **out, const struct readi
   return SF_OK;
 }
 
-/* Of this rank's group: its lowest rank and its size. False: no list of ranks that this rank is in. */
+/* Reads this rank's group: its lowest rank and its size. False if it is not a list of ranks that contains this rank. */
 static bool read_group(int32_t *lowest, int32_t *size, const struct reading *r, const json_t *ranks) {
   bool is_in = false;
   int64_t rank;
@@ -273,7 +273,7 @@ static enum sf_status read_metadata(struct reading *r, const struct sf_st_file *
   return status;
 }
 
-/* What was read is not needed again; the names are, which the entries hold. */
+/* Frees the metadata, but keeps the names, which the entries point to. */
 static void drop_metadata(struct sf_st_file *file) {
   for (int32_t i = 0; i < file->meta_count; i++) {
     sf_free(file->meta_keys[i]);

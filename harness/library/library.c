@@ -49,7 +49,7 @@ struct walk {
   float *out;
 };
 
-/* row: number of the row-major block of dimensions d and on. */
+/* row: index of the row in the row-major block of dimensions d and on. */
 static void fill_dimension(struct walk *walk, int32_t d, const int64_t *run, int64_t row) {
   const struct sf_library_box *box = walk->box;
   const bool last = d + 1 == box->dim_count;
