@@ -1,4 +1,4 @@
-/* Fitting explanations: what is left of the error after each, and which of those that leave little is said. */
+/* Fits explanations: measures how much of the error each leaves, and chooses one of those that leave little. */
 #include "oracles/diagnose/diagnose_fit.h"
 
 #include "harness/base/assert.h"
@@ -12,9 +12,8 @@
 
 enum { FIT_BLOCK_BYTES = 1 << 18 };
 
-/* A prediction that leaves as much as a clean tensor may have is as good as any other that does. Where the error is millions of levels,
- * rounding inside what went wrong (a partial sum stored before it is added) may leave more than that. And an explanation has to explain
- * most of it. */
+/* A prediction may leave as much as a clean tensor may have. If the error is millions of levels, rounding inside the mistake (a partial sum
+ * stored before it is added) may leave more than that. And an explanation must explain most of the error. */
 static const double FITS = 4, SHARE_OF_ERROR = 2e-3, MOST = 0.34;
 
 const char *sf_diagnosis_class_name(enum sf_diagnosis_class cls) {
@@ -80,7 +79,7 @@ bool sf_fit_accepts(const struct sf_fit *fit, double left) {
   return fit->baseline > 0 && isfinite(left) && left <= (bound < most ? bound : most);
 }
 
-/* Classes stand in the order in which they are preferred where several fit. */
+/* Classes stand in the order of preference, for when several fit. */
 static bool is_better(const struct sf_diagnosis *best, enum sf_diagnosis_class cls, double left) {
   if (best->cls == SF_DIAGNOSIS_UNKNOWN) return true;
   const double was = sf_larger(best->left, FITS), now = sf_larger(left, FITS);
@@ -135,7 +134,7 @@ void sf_fit_gather(const struct sf_fit *fit, int32_t i, float *local, const floa
   for (int64_t k = 0; k < s->count; k++) local[k] = logical[s->at[k]];
 }
 
-/* Whether two shards that hold the same element hold different values of it. */
+/* Whether two shards hold different values of the same element. */
 static bool replicas_differ(struct sf_fit *fit) {
   const struct sf_shape shape = fit->v->shape;
   const int64_t count = shape.rows * shape.cols;
@@ -155,7 +154,7 @@ static bool same_place(const struct sf_fit_shard *a, const struct sf_fit_shard *
   return a->shard->count == b->shard->count && memcmp(a->shard->at, b->shard->at, (size_t)a->shard->count * sizeof *a->shard->at) == 0;
 }
 
-/* Columns of a shard whose rows are equally long parts of logical ones; 1 where they are not. */
+/* The columns of a shard whose rows are equally long parts of logical rows; else 1. */
 static int64_t columns_of(const struct sf_view_shard *s, int64_t logical_cols) {
   int64_t cols = 1;
   while (cols < s->count && s->at[cols] / logical_cols == s->at[0] / logical_cols) cols++;
@@ -210,7 +209,7 @@ static void prepare(struct sf_fit *fit) {
 
 enum { EXPLAINED_TEXT = 64 };
 
-/* How much of the error the best explanation leaves; nothing behind one that says where the error is, and not why. */
+/* The share of the error that the best explanation covers; nothing after one that says where the error is, and not why. */
 static const char *explained_text(char out[EXPLAINED_TEXT], const struct sf_fit *fit) {
   if (fit->best.cls == SF_DIAGNOSIS_PART) return "";
   if (fit->best.left <= FITS) return "; this explains the whole error up to rounding";

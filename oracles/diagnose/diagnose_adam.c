@@ -1,4 +1,4 @@
-/* What Adam makes of the reference's gradients when it counts its steps, decays or keeps its moments otherwise than it should. */
+/* What Adam makes of the reference's gradients when it counts steps, decays weights or keeps moments in a wrong way. */
 #include "harness/tensor/consistent.h"
 #include "oracles/diagnose/diagnose_related.h"
 #include "oracles/noise/norms.h"
@@ -11,15 +11,15 @@ static bool is_skipped(const struct sf_collector *collector, int32_t step) {
   return overflow != NULL && overflow->x[0] != 0;
 }
 
-/* A way to make a step's change. */
+/* A way to compute a step's change. */
 struct way {
-  double count;      /* of steps, in the bias corrections */
+  double count; /* number of steps in the bias corrections */
   double decay;
   bool is_coupled;   /* decay is added to the gradient */
   bool is_forgetful; /* moments begin with this step */
   bool root_outside; /* epsilon is added under the root */
-  double clip;       /* gradients are multiplied by so many times the clip factor .. */
-  bool is_unclipped; /* .. or by 1 in its place */
+  double clip;       /* gradients are multiplied by this many times the clip factor .. */
+  bool is_unclipped; /* .. or by 1 instead */
 };
 
 struct job {
@@ -51,9 +51,9 @@ static bool moments(const struct job *job, const struct way *way) {
   return true;
 }
 
-/* sign times the change is added to out. */
+/* Adds sign times the change to out. */
 static bool add_change(double *out, const struct job *job, const struct way *way, double sign) {
-  static const double EPSILON = 1e-8; /* of the logical function */
+  static const double EPSILON = 1e-8; /* part of the logical function */
   const struct sf_train *train = &job->collector->c.train;
   const struct sf_expected *weight = sf_related_of_step(job->collector, SF_KIND_PARAM, job->own->id.subject, job->own->id.step);
   const int64_t count = job->own->spec.shape.rows * job->own->spec.shape.cols;
@@ -68,7 +68,7 @@ static bool add_change(double *out, const struct job *job, const struct way *way
   return true;
 }
 
-/* The reference's change and what the way makes more of it than the right one: what both have of rounding cancels. */
+/* Offers the reference's change plus the difference between this way and the right one, so that the rounding of both cancels. */
 static void offer(struct sf_related_list *list, const struct job *job, const struct way *right, struct way way, enum sf_diagnosis_class cls,
                   const char *name) {
   const int64_t count = job->own->spec.shape.rows * job->own->spec.shape.cols;
@@ -84,7 +84,7 @@ static void offer(struct sf_related_list *list, const struct job *job, const str
 
 /* --- another clip factor ------------------------------------------------------------------------------------------- */
 
-/* How far the change that the way makes is from the candidate's; infinite where it cannot be made. */
+/* The distance between the way's change and the candidate's; infinite if the change cannot be computed. */
 static double distance(const struct job *job, const struct way *right, double clip, double *sum, const float *candidate) {
   const int64_t count = job->own->spec.shape.rows * job->own->spec.shape.cols;
   struct way way = *right;
@@ -96,8 +96,8 @@ static double distance(const struct job *job, const struct way *right, double cl
   return squares;
 }
 
-/* How many times the clip factor explains the candidate best. Adam all but divides the factor out again, so the distance is flat on either
- * side: it is looked for in steps of a factor of 2, and between the neighbours of the best by golden section. */
+/* The multiple of the clip factor that explains the candidate best. Adam almost divides the factor out again, so the distance is flat on
+ * either side. This tries steps of a factor of 2, and then a golden section between the neighbours of the best. */
 static double fitted_clip(const struct job *job, const struct way *right, double *sum, const float *candidate) {
   enum { POWERS = 20, SECTIONS = 60 };
   static const double GOLDEN = 0.6180339887498949;
@@ -116,7 +116,7 @@ static double fitted_clip(const struct job *job, const struct way *right, double
   return exp2((low + high) / 2);
 }
 
-/* Parameters whose squares a norm may count otherwise than the others'. */
+/* Groups of parameters whose squares a norm may count in a way of their own. */
 static bool is_expert(const struct sf_catalog *catalog, const struct sf_param *p) {
   (void)catalog;
   return sf_cut_is_expert(p->row_cut) || sf_cut_is_expert(p->col_cut);
@@ -141,7 +141,7 @@ static double squares_of(const struct sf_collector *collector, int32_t step,
   return squares;
 }
 
-/* What the norm that gives such a factor has counted, if it is simple: ", as if the norm counted all squares 2 times". */
+/* Says what the norm behind such a factor counted, if that is simple: ", as if the norm counted all squares 2 times". */
 static void norm_text(char *out, size_t out_size, const struct sf_collector *collector, int32_t step, double clip) {
   static const struct {
     bool (*is)(const struct sf_catalog *, const struct sf_param *);

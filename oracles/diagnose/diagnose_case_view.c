@@ -8,23 +8,22 @@
 
 enum { VIEW_BLOCK_BYTES = 1 << 18, SIZES_MAX = 32 };
 
-/* A view being made. */
 struct posing {
   const struct sf_diagnosis_problem *p;
   struct sf_arena *arena;
   struct sf_tensor_view view;
   struct sf_view_size sizes[SIZES_MAX];
-  struct sf_coord *at; /* of shards */
+  struct sf_coord *at; /* one for each shard */
 };
 
 /* --- shards ------------------------------------------------------------------------------------------------------ */
 
-/* Parameters of experts lie on the expert mesh (TP etp, EP ep, DP edp); what experts put out is cut as all tokens are. */
+/* Parameters of experts lie on the expert mesh (TP etp, EP ep, DP edp); outputs of experts are cut as all tokens are. */
 static bool is_on_expert_mesh(const struct sf_diagnosis_problem *p) {
   return p->meshes == SF_MESH_EXPERTS && p->id.kind != SF_KIND_ACT && p->id.kind != SF_KIND_ACT_GRAD;
 }
 
-/* Of no rank, the merged tensor: zeros. */
+/* The rank's coordinates; zeros for the merged tensor, which has no rank. */
 static struct sf_coord coord_of(const struct sf_diagnosis_problem *p, int32_t rank) {
   if (rank < 0) return (struct sf_coord){{0}};
   const struct sf_mesh mesh = sf_mesh_from_layout(&p->c->layout);
@@ -64,14 +63,14 @@ static enum sf_status add_shards(struct posing *posing) {
 
 /* --- groups ------------------------------------------------------------------------------------------------------ */
 
-/* Whether the coordinates differ on the axes of the mask alone. */
+/* Whether the coordinates differ only on the axes of the mask. */
 static bool same_group(const struct sf_coord *a, const struct sf_coord *b, unsigned axes) {
   for (int axis = 0; axis < SF_AXIS_COUNT; axis++)
     if (!(axes >> axis & 1u) && a->at[axis] != b->at[axis]) return false;
   return true;
 }
 
-/* "tp", "tp x dp"; of experts "etp", "ep x edp". */
+/* "tp", "tp x dp"; for experts "etp", "ep x edp". "etp", "ep x edp". */
 static void name_group(struct sf_view_group *group, const struct sf_diagnosis_problem *p, unsigned axes) {
   size_t length = 0;
   for (int axis = 0; axis < SF_AXIS_COUNT; axis++) {
@@ -82,7 +81,7 @@ static void name_group(struct sf_view_group *group, const struct sf_diagnosis_pr
   }
 }
 
-/* One for each set of axes: its ranks have the same coordinates on all others. */
+/* Adds a group for each set of axes: its ranks have the same coordinates on all other axes. */
 static enum sf_status add_groups(struct posing *posing) {
   const struct sf_diagnosis_problem *p = posing->p;
   struct sf_view_group *groups = sf_arena_alloc(posing->arena, (SF_AXES_ALL + 1) * sizeof *groups);
@@ -118,7 +117,7 @@ static void add_product(struct posing *posing, int64_t a, int64_t b, const char 
 }
 
 static void add_ratio(struct posing *posing, int64_t over, int64_t under, const char *name, const char *inverse) {
-  if (over > 1 && under > 1) add_size(posing, 1, (double)over / (double)under, name, inverse); /* else a size alone */
+  if (over > 1 && under > 1) add_size(posing, 1, (double)over / (double)under, name, inverse); /* else it is a single size */
 }
 
 static void add_axes(struct posing *posing) {
@@ -142,7 +141,7 @@ static void add_axes(struct posing *posing) {
     add_product(posing, l->tp, l->dp, "(tp x dp)");
   }
   if (p->meshes & SF_MESH_STAGES) add_size(posing, 0, (double)l->pp, "pp", NULL);
-  if (p->id.kind != SF_KIND_ACT && p->id.kind != SF_KIND_PARAM) { /* activations of the forward are no sums over microbatches */
+  if (p->id.kind != SF_KIND_ACT && p->id.kind != SF_KIND_PARAM) { /* forward activations and parameters are not sums over microbatches */
     add_size(posing, 0, (double)p->c->train.microbatches, "the number of microbatches", NULL);
     if (l->dp > 1) add_size(posing, 0, (double)p->c->train.microbatches / (double)l->dp, "the number of microbatches of a rank", NULL);
   }

@@ -1,4 +1,4 @@
-/* What a factor may be, in words: the view's sizes that it is near to. */
+/* Names a factor by the view's sizes that it is near to. */
 #include "oracles/diagnose/diagnose_fit.h"
 
 #include "oracles/noise/norms.h"
@@ -9,7 +9,7 @@
 
 static bool is_near(double a, double b, double within) { return fabs(a - b) <= within * fabs(b); }
 
-/* Names of the first tier that has some, " or " between them; nothing when none has. */
+/* Names of the first tier that has any, joined by " or "; "" when no tier has. */
 static void name_sizes(char *out, size_t out_size, const struct sf_tensor_view *view, double factor, double within) {
   int32_t tier = -1;
   *out = '\0';

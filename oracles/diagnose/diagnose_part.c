@@ -1,4 +1,4 @@
-/* Where the error is, when what it is has no simple explanation: some ranks, rows, columns or parts, while all else is right. */
+/* Says where an error is that has no simple explanation: in some ranks, rows, columns or parts, while all else is right. */
 #include "oracles/diagnose/diagnose_fit.h"
 
 #include "oracles/noise/norms.h"
@@ -9,7 +9,7 @@
 
 /* A row (column, shard) whose error is this many of its levels is wrong. */
 static const double WRONG = 6;
-/* What is wrong in more of the tensor than this is wrong in all of it. */
+/* If more of the tensor than this is wrong, all of it is wrong. */
 static const double PART_MAX = 0.75;
 
 enum { LIST_TEXT = 96 };
@@ -36,7 +36,7 @@ static void predict_zeroed(struct sf_fit *fit, int32_t i, float *local, const vo
   for (int64_t k = 0; k < s->rows * s->cols; k++) local[k] = s->shard->data[k] == 0 ? 0 : s->x[k];
 }
 
-/* Logical rows in which a zero stands where the reference has none. */
+/* Finds logical rows with a zero where the reference has none. */
 static void explain_zeros(struct sf_fit *fit) {
   const struct sf_shape shape = fit->v->shape;
   bool *rows = marks_alloc(fit, shape.rows);
@@ -62,7 +62,7 @@ static void explain_zeros(struct sf_fit *fit) {
 /* --- lines ----------------------------------------------------------------------------------------------------- */
 
 struct line_errors {
-  double *row, *col; /* squares, worst of the replicas */
+  double *row, *col; /* squares of the worst replica */
 };
 
 static bool errors_fill(struct sf_fit *fit, struct line_errors *errors) {
@@ -87,7 +87,7 @@ static bool errors_fill(struct sf_fit *fit, struct line_errors *errors) {
   return true;
 }
 
-/* What is left outside the marked lines, in noise levels of the tensor. */
+/* The error outside the marked lines, in noise levels of the tensor. */
 static double left_outside(const struct sf_fit *fit, const double *squares, const bool *marked, int64_t count) {
   double left = 0;
   for (int64_t i = 0; i < count; i++)
@@ -164,7 +164,7 @@ static void explain_ranks(struct sf_fit *fit) {
 void sf_explain_part(struct sf_fit *fit) {
   const struct sf_tensor_view *v = fit->v;
   struct line_errors errors;
-  if (fit->best.cls != SF_DIAGNOSIS_UNKNOWN) return; /* what it is says more than where */
+  if (fit->best.cls != SF_DIAGNOSIS_UNKNOWN) return; /* a cause says more than a place */
   explain_zeros(fit);
   explain_ranks(fit);
   if (!errors_fill(fit, &errors)) return;

@@ -1,4 +1,4 @@
-/* Explanations by place: every value is one of the reference's, but stands elsewhere. */
+/* Explanations by place: every value is one of the reference's, but in the wrong place. */
 #include "oracles/diagnose/diagnose_fit.h"
 
 #include "oracles/noise/norms.h"
@@ -14,7 +14,7 @@ static int64_t count_of(const struct sf_fit_shard *s) { return s->rows * s->cols
 
 static bool same_size(const struct sf_fit_shard *a, const struct sf_fit_shard *b) { return a->rows == b->rows && a->cols == b->cols; }
 
-/* The shard whose right value shard i holds: itself where nothing fits better. */
+/* The shard whose right value shard i holds; i itself if no other fits better. */
 static int32_t nearest_piece(const struct sf_fit *fit, int32_t i) {
   int32_t nearest = i;
   double least = sf_diff_squares(fit->shards[i].shard->data, fit->shards[i].x, count_of(&fit->shards[i]));
@@ -32,7 +32,7 @@ static void predict_piece(struct sf_fit *fit, int32_t i, float *local, const voi
   memcpy(local, from->x, (size_t)count_of(from) * sizeof *local);
 }
 
-/* Whether some shard holds the piece that belongs where a is: it is somewhere. */
+/* Whether some shard holds the piece that belongs to a. */
 static bool is_held(const struct sf_fit *fit, const int32_t *piece, int32_t a) {
   for (int32_t i = 0; i < fit->v->shard_count; i++)
     if (fit->shards[piece[i]].place == fit->shards[a].place) return true;
@@ -61,14 +61,14 @@ static void explain_pieces(struct sf_fit *fit) {
 
 /* --- pieces of a gathered tensor ------------------------------------------------------------------------------- */
 
-/* Where a piece of a shard's rows came from: `from`, NULL = the reference, its rows as shard `shard` holds them, from row `first` on. */
+/* The origin of a piece of a shard's rows: rows from `first` on of `from` (NULL: the reference), as shard `shard` holds them. */
 struct row_source {
   const struct sf_diagnosis_related *from;
   int32_t shard;
   int64_t first;
 };
 struct row_pieces {
-  int64_t count, rows; /* of a shard: pieces, rows of each but perhaps the last */
+  int64_t count, rows; /* pieces of a shard, and rows of each piece (the last may have fewer) */
   struct row_source *at;
 };
 
@@ -114,17 +114,17 @@ static void predict_rows(struct sf_fit *fit, int32_t i, float *local, const void
            (size_t)(rows_of_piece(pieces, s, piece) * s->cols) * sizeof *local);
 }
 
-/* Whether a piece is not what stands there in the reference; pieces of replicas are the same. */
+/* Whether a piece comes from another place; pieces of replicas are the same. */
 static bool is_elsewhere(const struct sf_fit *fit, const struct row_pieces *pieces, int32_t i, int64_t piece) {
   const struct row_source *source = &pieces->at[i * pieces->count + piece];
   return source->from != NULL || source->first != piece * pieces->rows || fit->shards[source->shard].place != fit->shards[i].place;
 }
 
-/* Rows that were cut over tp and gathered again from other ranks than had cut them. */
+/* Rows that were cut over tp, and gathered again from the wrong ranks. */
 static void explain_gathered(struct sf_fit *fit) {
   const struct sf_tensor_view *v = fit->v;
   const struct sf_fit_shard *first = &fit->shards[0];
-  static const double MOST = 4e9; /* differences: a few seconds */
+  static const double MOST = 4e9; /* comparisons: a few seconds */
   struct row_pieces pieces = {.count = v->row_parts};
   if ((double)(v->related_count + 1) * v->shard_count * v->shard_count * (double)pieces.count * (double)fit->local_max > MOST) return;
   if (v->shape.rows < 2 || pieces.count < 2 || first->rows < pieces.count) return;
@@ -166,7 +166,7 @@ static void predict_shifted(struct sf_fit *fit, int32_t i, float *local, const v
   const struct shift *shift = ctx;
   const struct sf_fit_shard *s = &fit->shards[i];
   const int64_t width = count_of(s) / shift->lines;
-  memcpy(local, s->shard->data, (size_t)count_of(s) * sizeof *local); /* what came in over the edge is anything */
+  memcpy(local, s->shard->data, (size_t)count_of(s) * sizeof *local); /* any value may come in over the edge */
   for (int64_t line = 0; line < shift->lines; line++) {
     const int64_t from = line - shift->by;
     if (from < 0 || from >= shift->lines) continue;
@@ -174,7 +174,7 @@ static void predict_shifted(struct sf_fit *fit, int32_t i, float *local, const v
   }
 }
 
-/* By how far the line in the middle of the first shard moved; 0 = no line of the reference is nearer than its own. */
+/* The distance by which the middle line of the first shard moved; 0 = no line of the reference is nearer than its own. */
 static int64_t shift_of_middle(const struct sf_fit *fit, int64_t lines) {
   const struct sf_fit_shard *s = &fit->shards[0];
   const int64_t width = count_of(s) / lines, middle = lines / 2;
@@ -204,7 +204,7 @@ static bool is_fused(enum sf_cut cut) { return cut == SF_CUT_QKV || cut == SF_CU
 /* A wrong cut or order of one dimension's logical indices. */
 enum fused_mistake { CONTIGUOUS, PARTS_TOGETHER, PARTS_APART, SWAPPED, FUSED_MISTAKES };
 
-/* Which logical index stands at place `at` of the tensor when each part of all heads lies together: [q; k; v]. */
+/* The logical index at place `at` of the tensor when each part of all heads lies together: [q; k; v]. */
 static int64_t together(const struct sf_view_fused *f, enum sf_cut cut, int64_t size, int64_t at) {
   if (cut == SF_CUT_GATE_UP) return at % 2 * (size / 2) + at / 2; /* gate and up in turn */
   const int64_t d = f->head_dim, queries = f->heads / f->kv_heads, group = (queries + 2) * d, q_all = f->heads * d, k_all = f->kv_heads * d;
@@ -235,10 +235,10 @@ static void order_of(int64_t *order, const struct sf_tensor_view *v, enum sf_cut
 struct fused {
   enum fused_mistake mistake;
   bool of_rows;
-  const int64_t *order; /* logical index that stands at each place */
+  const int64_t *order; /* logical index at each place */
 };
 
-/* Where the `index`-th of `length` places stands when a rank takes one piece of the dimension, from its tp index on. */
+/* The place of the `index`-th of `length` when a rank takes one contiguous piece of the dimension, by its tp index. */
 static int64_t contiguous_place(int64_t length, int64_t size, int64_t tp_index, int64_t index) {
   const int64_t last = size - length;
   return index + (tp_index * length < last ? tp_index * length : last);

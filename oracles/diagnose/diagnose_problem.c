@@ -1,4 +1,5 @@
-/* The problem behind a finding: what the tensor should be, how closely, and what else the case has that might stand there instead. */
+/* The problem behind a finding: the value that the tensor should have, how closely, and the other tensors of the case that may have
+ * replaced it. */
 #include "harness/tensor/consistent.h"
 #include "oracles/diagnose/diagnose.h"
 #include "oracles/diagnose/diagnose_related.h"
@@ -18,7 +19,7 @@ static bool dim_partial(const struct sf_dim_map *dim) {
   return false;
 }
 
-/* Any map partial: no shard alone says what it should be, the merged tensor does. */
+/* If any map is partial, only the merged tensor can be compared, and no single shard. */
 static bool any_partial(const struct sf_diagnosis_shard *shards, int32_t count) {
   for (int32_t i = 0; i < count; i++)
     if (dim_partial(&shards[i].map.rows) || dim_partial(&shards[i].map.cols)) return true;
@@ -35,7 +36,8 @@ static const float *filled(struct sf_related_list *list, struct sf_trace_id id, 
   return x;
 }
 
-/* NULL: not known. Received tensors should be what was sent, recomputed ones what the first pass gave. */
+/* The value that the tensor should have; NULL: not known. Received tensors should be what was sent, recomputed ones what the first pass
+ * gave. */
 static const float *wanted(struct sf_related_list *list, const struct sf_slot *slot) {
   const struct sf_slot *first = slot - slot->phase + SF_SLOT_FIRST;
   if (slot->phase == SF_SLOT_FIRST) return slot->expected->x;
@@ -49,10 +51,10 @@ static double noise_of(const struct sf_slot *slot, const struct sf_finding *find
   const double unit = sf_dtype_unit_roundoff(e->spec.promised);
   double noise = unit * e->norm;
   if (slot->phase == SF_SLOT_FIRST && sf_kind_has_noise((enum sf_kind)e->id.kind) && !e->exact) noise = sf_tensor_noise(e, level);
-  /* What replicas differ by may be far below what a change of Adam's may be off. */
+  /* Replicas may differ by far less than Adam's change may be off. */
   if (e->id.kind == SF_KIND_PARAM_DELTA) noise = finding->cls == SF_CLASS_CONFLICT ? 4 * unit * e->norm : sf_factors.adam_rel * e->norm;
   if (e->id.kind == SF_KIND_SCALAR) noise = sf_larger(finding->noise, sf_factors.norm_rel * e->norm);
-  if (!isfinite(noise)) noise = unit * e->norm; /* a draw was not finite */
+  if (!isfinite(noise)) noise = unit * e->norm; /* a perturbed run was not finite */
   return isfinite(noise) && noise > (double)FLT_MIN ? noise : (double)FLT_MIN;
 }
 
@@ -82,7 +84,7 @@ static double kept_of(struct sf_related_list *list, struct sf_trace_id id) {
 
 /* --- findings about structure ---------------------------------------------------------------------------------- */
 
-/* A rank that traces one layer's tensors and not another's: how far its layers are off. False: that is not what it is. */
+/* Whether the rank traces one layer's tensors instead of another's. *by: distance between the two layers. */
 static bool layers_off(const struct sf_collector *collector, const struct sf_finding *finding, int32_t *by) {
   const struct sf_catalog *catalog = collector->catalog;
   const struct sf_slot *slot = sf_slot_find(collector, finding->id);
@@ -90,7 +92,7 @@ static bool layers_off(const struct sf_collector *collector, const struct sf_fin
   const struct sf_module *strange = &catalog->modules[finding->module];
   if (finding->cls != SF_CLASS_GAP && finding->cls != SF_CLASS_OVERLAP) return false;
   const bool traced = finding->cls == SF_CLASS_OVERLAP;
-  /* The same tensor of the nearest layer for which the opposite holds: it must be traced and is not, or the other way round. */
+  /* Looks for the same tensor of the nearest layer where the opposite is true: it must be traced and is not, or the other way round. */
   int32_t nearest = 0;
   for (int32_t i = 0; i < collector->count; i++) {
     const struct sf_slot *other = sf_slot_at(collector, i, slot->phase);
@@ -167,7 +169,7 @@ static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot,
   return list->status != SF_OK ? list->status : sf_diagnose_problem(out, &p);
 }
 
-/* Ranges of one place's shard put together: shards of which the explanations can ask everything. What nobody holds stays zero. *count:
+/* Assembles whole shards from the ranges of one place, since explanations need whole shards. Elements that no rank holds stay zero. *count:
  * shards, then places. */
 static struct sf_diagnosis_shard *assembled(struct sf_related_list *list, const struct sf_slot *slot,
                                             const struct sf_diagnosis_shard *shards, int32_t *count) {
@@ -192,7 +194,7 @@ static struct sf_diagnosis_shard *assembled(struct sf_related_list *list, const 
   return places;
 }
 
-/* What the judgement found is what it is: no distance tells more, since noise hides the rounding. */
+/* The judgement's finding is the diagnosis: no distance says more, since noise hides the rounding. */
 static void diagnose_bits(struct sf_diagnosis *out, const struct sf_finding *finding) {
   out->cls = SF_DIAGNOSIS_LOW_PRECISION;
   snprintf(out->text, sizeof out->text, "%s", finding->text);

@@ -1,5 +1,5 @@
-/* What may stand where a tensor should: other steps', microbatches' and layers' values; what sums are made of; what a rank alone computes.
- */
+/* Collects tensors that may have replaced a tensor: values of other steps, microbatches and layers, summands, and values that a single rank
+ * computes. */
 #include "oracles/diagnose/diagnose_related.h"
 
 #include "harness/tensor/consistent.h"
@@ -30,7 +30,7 @@ void sf_related_add_stale(struct sf_related_list *list, struct sf_shape shape, c
 
 /* --- tensors of the case --------------------------------------------------------------------------------------- */
 
-/* What modules read where this tensor was traced: what isolated mode writes there, or the reference's value. */
+/* The value that modules read after this trace point: the tensor that isolated mode writes there, or the reference's. */
 static const float *value_of(struct sf_related_list *list, const struct sf_expected *e) {
   const bool isolated = list->collector->c.mode == SF_MODE_ISOLATED;
   if (!isolated || (e->id.kind != SF_KIND_ACT && e->id.kind != SF_KIND_ACT_GRAD && e->id.kind != SF_KIND_WGRAD)) return e->x;
@@ -86,7 +86,7 @@ static const struct sf_module *module_of(const struct sf_collector *collector, c
   return &collector->catalog->modules[e->spec.module];
 }
 
-/* The same place in the model: the parameter or module itself, or its like in another layer. */
+/* Whether two tensors have the same place in the model: the same parameter or module, or its counterpart in another layer. */
 static bool same_place(const struct sf_collector *collector, const struct sf_expected *a, const struct sf_expected *b, bool other_layers) {
   if (a->id.kind != b->id.kind || a->spec.shape.rows != b->spec.shape.rows || a->spec.shape.cols != b->spec.shape.cols) return false;
   if (a->id.subject == b->id.subject) return true;
@@ -119,7 +119,7 @@ static void collect_stale(struct sf_related_list *list, const struct sf_slot *sl
   }
 }
 
-/* The residual stream as layer `layer` gets it. */
+/* The residual stream that layer `layer` gets. */
 static const float *stream_into(struct sf_related_list *list, struct sf_trace_id like, int32_t layer) {
   if (layer > 0) return sf_related_value(list, SF_KIND_ACT, like, SF_MODULE_MLP_BDA, layer - 1);
   const float *x = sf_related_value(list, SF_KIND_ACT, like, SF_MODULE_EMBEDDING, -1);
@@ -133,7 +133,7 @@ static const float *norm_of(struct sf_related_list *list, const float *x, const 
   const float *bias = sf_related_weight(list, sf_catalog_param(catalog, SF_MODULE_INPUT_LAYERNORM, layer, 1), own->id.step);
   float *out = sf_related_alloc(list, (size_t)(shape.rows * shape.cols) * sizeof *out);
   if (x == NULL || weight == NULL || out == NULL) return NULL;
-  static const double EPSILON = 1e-5; /* of the logical function */
+  static const double EPSILON = 1e-5; /* part of the logical function */
   for (int64_t r = 0; r < shape.rows; r++) {
     double mean = 0, squares = 0;
     for (int64_t k = 0; k < shape.cols && list->collector->c.model.norm == SF_NORM_LAYER; k++)
@@ -148,7 +148,7 @@ static const float *norm_of(struct sf_related_list *list, const float *x, const 
   return out;
 }
 
-/* What the first module of a layer gives when an earlier layer's input reaches it. */
+/* Collects the outputs of a layer's first module for inputs of earlier layers. */
 static void collect_stale_inputs(struct sf_related_list *list, const struct sf_slot *slot) {
   const struct sf_expected *own = slot->expected;
   const struct sf_module *module = module_of(list->collector, own);
@@ -198,7 +198,8 @@ const float *sf_related_slice(struct sf_related_list *list, const struct sf_slic
   return out;
 }
 
-/* Columns of a gradient in the QKV layout that the queries' (or keys' and values') up projection put out. NULL: it is none of those. */
+/* The columns of a gradient in the QKV layout that come from the up projection of queries (or of keys and values). NULL: the gradient is
+ * not one of these. */
 static const float *latent_grad(struct sf_related_list *list, const struct sf_expected *own, const struct sf_module *m, int64_t *width) {
   const struct sf_model *model = &list->collector->c.model;
   const int64_t d = model->head_dim, e = model->qk_rope_dim, tokens = model->seq * list->collector->c.train.microbatch_size;
@@ -258,7 +259,7 @@ static void collect_bias(struct sf_related_list *list, const struct sf_expected 
   sf_related_add(list, SF_RELATED_TERM, catalog->params[bias].shape, sf_related_weight(list, bias, own->id.step), "the bias");
 }
 
-/* What the shared expert's output is added to, and that. */
+/* The shared expert's output and the sum that it is added to. */
 static void collect_experts(struct sf_related_list *list, const struct sf_expected *own, const struct sf_module *module) {
   if (module->cls != SF_MODULE_SHARED_ADD) return;
   const float *routed = sf_related_value(list, SF_KIND_ACT, own->id, SF_MODULE_COMBINE, module->layer);
@@ -267,7 +268,7 @@ static void collect_experts(struct sf_related_list *list, const struct sf_expect
   if (shared != NULL) sf_related_add(list, SF_RELATED_TERM, own->spec.shape, shared, "the shared expert");
 }
 
-/* What a residual add has beside its branch, which the module before it ends. */
+/* The other term of a residual add, beside its branch, which ends with the module before it. */
 static void collect_residual(struct sf_related_list *list, const struct sf_expected *own, const struct sf_module *module) {
   const bool crossed = module->cls == SF_MODULE_MLP_BDA && list->collector->c.model.memory_seq > 0;
   if (!sf_module_is(module->cls, SF_TRAIT_RESIDUAL_ADD) || module->layer < 0) return;

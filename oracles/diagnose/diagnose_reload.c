@@ -1,8 +1,8 @@
-/* What may stand where a tensor should after a reload that lost masters. Lost moments: diagnose_adam.c. */
+/* Collects tensors that may appear after a reload that lost masters. Lost moments: diagnose_adam.c. */
 #include "harness/tensor/consistent.h"
 #include "oracles/diagnose/diagnose_related.h"
 
-/* The first weights with the changes of the steps since the reload alone. */
+/* The first weights plus only the changes of the steps since the reload. */
 static void collect_stale_master(struct sf_related_list *list, const struct sf_expected *own) {
   const struct sf_collector *collector = list->collector;
   const int32_t after = (int32_t)collector->c.reload.after_step, param = own->id.subject;
@@ -20,7 +20,7 @@ static void collect_stale_master(struct sf_related_list *list, const struct sf_e
   sf_related_add_stale(list, own->spec.shape, x, "masters that were not loaded");
 }
 
-/* The step's change, but for its weight decay, which is that of the first weights. */
+/* The step's change with the weight decay of the first weights. */
 static void collect_stale_decay(struct sf_related_list *list, const struct sf_expected *own) {
   const struct sf_collector *collector = list->collector;
   const struct sf_train *train = &collector->c.train;

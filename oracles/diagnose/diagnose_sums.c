@@ -11,8 +11,8 @@
 
 struct group_sum {
   const struct sf_view_group *group;
-  double factor;                           /* the sum is so many times the reference .. */
-  const struct sf_diagnosis_related *term; /* .. and so many times this more; NULL: nothing */
+  double factor;                           /* the sum is this many times the reference .. */
+  const struct sf_diagnosis_related *term; /* .. plus this many times the term; NULL: no term */
   double times;
 };
 
@@ -21,7 +21,7 @@ static bool same_group(const struct sf_fit *fit, const struct sf_view_group *gro
   return group->of_rank == NULL || group->of_rank[shards[i].rank] == group->of_rank[shards[j].rank];
 }
 
-/* Whether the group joins the first shard with another, and shards that no earlier one joins alike. */
+/* Whether the group joins the first shard with another, and no earlier group joins the same shards. */
 static bool is_new_group(const struct sf_fit *fit, const struct sf_view_group *group) {
   const int32_t count = fit->v->shard_count;
   bool is_new = false;
@@ -34,7 +34,7 @@ static bool is_new_group(const struct sf_fit *fit, const struct sf_view_group *g
   return is_new;
 }
 
-/* What the ranks of shard i's group hold together of its elements. */
+/* The sum over shard i's group, at the shard's elements. */
 static void group_total(struct sf_fit *fit, int32_t i, const struct sf_view_group *group, float *local) {
   const struct sf_tensor_view *v = fit->v;
   const struct sf_shape shape = v->shape;
@@ -45,7 +45,7 @@ static void group_total(struct sf_fit *fit, int32_t i, const struct sf_view_grou
   sf_fit_gather(fit, i, local, fit->logical);
 }
 
-/* The sum over the group should be factor times the reference: what is off in it is taken for this rank's error. */
+/* The sum over the group should be factor times the reference; its difference from that counts as this rank's error. */
 static void predict_partial(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
   const struct group_sum *sum = ctx;
   const struct sf_fit_shard *s = &fit->shards[i];
@@ -89,7 +89,7 @@ static double times_in_sum(struct sf_fit *fit, const struct sf_view_group *group
   return squares > 0 ? round(dot / squares) : 0;
 }
 
-/* Ranks that did not add up what each has added a term to. */
+/* For ranks that did not reduce a sum to which each has added a term. */
 static void explain_partial_with_terms(struct sf_fit *fit, const struct sf_view_group *group) {
   for (int32_t k = 0; k < fit->v->related_count; k++) {
     const struct sf_diagnosis_related *r = &fit->v->related[k];
@@ -120,7 +120,7 @@ static void explain_partial(struct sf_fit *fit, const struct sf_view_group *grou
                sf_fit_wrong_rank(fit), text, text, by, text);
 }
 
-/* Every rank of the group holds what all of them should hold, added up position by position. */
+/* For a sum that was reduced twice: adds what all ranks of the group should hold, element by element. */
 static void predict_summed(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
   const struct sf_view_group *group = ctx;
   const int64_t count = fit->shards[i].rows * fit->shards[i].cols;
@@ -132,8 +132,8 @@ static void predict_summed(struct sf_fit *fit, int32_t i, float *local, const vo
   }
 }
 
-/* A gradient of the step that is too large by the size of a data-parallel axis is a matter of its normaliser: a scale. Not where the
- * ranks hold different parts. */
+/* A main gradient that is too large by the size of a data-parallel axis has a wrong normaliser: its error is a scale. This does not hold if
+ * the ranks hold different parts. */
 static bool is_normalised_over(const struct sf_fit *fit, const struct sf_view_group *group) {
   if (fit->v->kind != SF_KIND_MAIN_GRAD || group->kind == SF_GROUP_TENSOR) return false;
   for (int32_t i = 0; i < fit->v->shard_count; i++)
@@ -156,20 +156,20 @@ static bool has_related(const struct sf_fit *fit, enum sf_relation relation) {
 }
 
 void sf_explain_sums(struct sf_fit *fit) {
-  if (fit->v->kind == SF_KIND_PARAM) return; /* weights are no sums: zeros beside them are not a summand */
+  if (fit->v->kind == SF_KIND_PARAM) return; /* weights are not sums: zeros beside them are not summands */
   for (int32_t g = 0; g < fit->v->group_count; g++) {
     if (!is_new_group(fit, &fit->v->groups[g])) continue;
-    if (fit->replicas_differ) explain_partial(fit, &fit->v->groups[g]); /* a factor on every replica is a scale */
+    if (fit->replicas_differ) explain_partial(fit, &fit->v->groups[g]); /* a factor on all replicas is a scale */
     explain_summed(fit, &fit->v->groups[g]);
   }
 }
 
 /* --- over microbatches and uses -------------------------------------------------------------------------------- */
 
-/* Which of the summands a rank has added up. */
+/* The summands that a rank has added. */
 struct selection {
   bool own;            /* those of its own data-parallel rank */
-  int32_t first, last; /* of the microbatches of a data-parallel rank, by their number there; last -1 = to the end */
+  int32_t first, last; /* range of a data-parallel rank's microbatches, by their number there; last -1 = to the end */
   int32_t call;        /* -1 = all uses */
   int32_t left_out;    /* microbatch, -1 = none */
 };
@@ -222,13 +222,13 @@ static void explain_some_microbatches(struct sf_fit *fit, const struct selection
   }
 }
 
-/* Reduced before the last microbatches were there, whose gradients each rank of the group has added for itself. */
+/* For a sum that was reduced before the last microbatches, whose gradients each rank of the group then added for itself. */
 struct late {
-  struct selection early; /* what was reduced */
+  struct selection early; /* the summands that were reduced */
   const struct sf_view_group *group;
 };
 
-/* The group's sum has what was reduced as often as it has ranks, and the rest once: what is off in it is taken for this rank's error. */
+/* The group's sum contains the reduced part once for each rank, and the rest once; its difference from that counts as this rank's error. */
 static void predict_late(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
   const struct late *late = ctx;
   const struct sf_fit_shard *s = &fit->shards[i];

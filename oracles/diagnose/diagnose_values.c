@@ -43,30 +43,30 @@ static void explain_scale(struct sf_fit *fit) {
   const double factor = projection(fit, predict_x, NULL, false);
   if (factor == 0 || factor == 1) return;
   const bool named = sf_factor_text(text, sizeof text, fit->v, factor, 3 * fit->v->noise / fit->norm);
-  if (!named && count < 4) return; /* any factor fits a scalar */
+  if (!named && count < 4) return; /* some factor fits any scalar */
   const double left = sf_fit_left(fit, predict_scaled, &factor);
   const enum sf_kind kind = fit->v->kind;
   const bool inside = kind == SF_KIND_ACT || kind == SF_KIND_ACT_GRAD || kind == SF_KIND_WGRAD;
   const char *axis = fit->v->tp_name;
   const int64_t size = fit->v->tp_size;
   snprintf(of_tp, sizeof of_tp, "%.6g = %s", factor, axis);
-  /* Nothing inside a pass has the size of tp for a factor: equal summands of all its ranks were added, whoever holds the sum. */
+  /* No true factor inside a pass is the size of tp: the ranks' equal values were added, whichever rank holds the sum. */
   if (inside && size > 1 && is_near(factor, (double)size, 3 * fit->v->noise / fit->norm) && strcmp(text, of_tp) == 0)
     sf_fit_offer(fit, SF_DIAGNOSIS_EXTRA_REDUCTION, left,
                  "the value is %s times what it should be: equal values of the ranks of %s are summed once too often", text, axis);
   sf_fit_offer(fit, SF_DIAGNOSIS_SCALE, left, "scaled by %s", text);
 }
 
-/* Factor of each shard by itself. */
+/* Each shard has a factor of its own. */
 static void predict_own_scale(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
   const double *factors = ctx;
   const struct sf_fit_shard *s = &fit->shards[i];
   for (int64_t k = 0; k < s->rows * s->cols; k++) local[k] = (float)(factors[i] * (double)s->x[k]);
 }
 
-/* Ranks that hold different parts, each with a factor of its own. */
+/* For ranks that hold different parts, each with a factor of its own. */
 static void explain_own_scales(struct sf_fit *fit) {
-  enum { ELEMENTS_MIN = 8 }; /* a factor fits fewer by chance */
+  enum { ELEMENTS_MIN = 8 }; /* a factor may fit fewer by chance */
   double *factors = sf_fit_alloc(fit, (size_t)fit->v->shard_count * sizeof *factors);
   if (factors == NULL || fit->replicas_differ) return;
   int32_t farthest = 0;
@@ -121,7 +121,7 @@ static void explain_term(struct sf_fit *fit, const struct sf_diagnosis_related *
 
 /* --- other tensors' values ------------------------------------------------------------------------------------- */
 
-/* A rank has the right value or the stale one, whichever it is nearer to. stale NULL: zeros. */
+/* Each rank has the right value or the stale one; predicts the nearer one. stale NULL: zeros. */
 static void predict_stale(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
   const struct sf_diagnosis_related *stale = ctx;
   const struct sf_fit_shard *s = &fit->shards[i];
@@ -146,7 +146,7 @@ static void explain_stale(struct sf_fit *fit) {
 
 /* --- known mistakes -------------------------------------------------------------------------------------------- */
 
-/* The variant's value for the shard's rank; NULL: it makes no difference there. */
+/* The variant's value for the shard's rank; NULL: the variant changes nothing there. */
 static const struct sf_diagnosis_related *variant_of(const struct sf_fit *fit, int32_t variant, int32_t rank) {
   const struct sf_diagnosis_related *of_all = NULL;
   for (int32_t k = 0; k < fit->v->related_count; k++) {
@@ -185,14 +185,14 @@ static void explain_variants(struct sf_fit *fit) {
 
 /* --- precision ------------------------------------------------------------------------------------------------- */
 
-/* Promised in fp32, and off by what bf16 rounds away: an error of that size that no factor of the reference explains. A few elements may
- * have an error of that size for any reason; on the grid of bf16 few of them lie by chance already. */
+/* For a tensor that is promised in fp32, and whose error has the size of bf16's rounding and fits no factor of the reference. A few
+ * elements may have such an error for any reason, so many are needed; only a few lie on the grid of bf16 by chance. */
 static void explain_precision(struct sf_fit *fit) {
   enum { ON_GRID_MIN = 8, OFF_GRID_MIN = 32 };
   const struct sf_tensor_view *v = fit->v;
   if (v->promised != SF_F32 || fit->norm == 0 || fit->replicas_differ) return;
   const double unit = sf_dtype_unit_roundoff(SF_BF16);
-  double error = 0; /* largest of a shard's, relative to the tensor */
+  double error = 0; /* largest error of a shard, relative to the tensor */
   int64_t count = 0, on_grid = 0, far = 0;
   for (int32_t i = 0; i < v->shard_count; i++) {
     const struct sf_fit_shard *s = &fit->shards[i];
@@ -208,7 +208,7 @@ static void explain_precision(struct sf_fit *fit) {
   if (far > 0 || !(error < unit) || !(error > unit / 16)) return;
   const bool grid = 10 * on_grid > 9 * count;
   if (count < (grid ? ON_GRID_MIN : OFF_GRID_MIN)) return;
-  if (!grid && v->kind == SF_KIND_PARAM_DELTA) return; /* a term that lacks may be as small: weight decay's */
+  if (!grid && v->kind == SF_KIND_PARAM_DELTA) return; /* a missing term may be as small, such as weight decay's */
   sf_fit_offer(fit, SF_DIAGNOSIS_LOW_PRECISION, error / unit,
                grid ? "the values lie on the bf16 grid, one rounding of bf16 from the reference: promised in fp32"
                     : "the error is what sums stored in bf16 have, %.2g of the value: promised in fp32",

@@ -1,4 +1,4 @@
-/* What ranks would hold had they made a known mistake, computed again from what the module reads. */
+/* The values that ranks would hold after a known mistake, computed again from the module's inputs. */
 #include "harness/tensor/consistent.h"
 #include "oracles/diagnose/diagnose_related.h"
 #include "oracles/noise/norms.h"
@@ -23,7 +23,7 @@ static void add_variant(struct sf_related_list *list, enum variant variant, int3
   r->names_rank = variant == OWN_SLICE;
 }
 
-/* The same for every rank of a tp index. */
+/* Adds the variant for every rank with this tp index. */
 static void add_for_tp(struct sf_related_list *list, enum variant variant, int32_t tp_index, enum sf_diagnosis_class cls,
                        struct sf_shape shape, const float *x, const char *sentence) {
   for (int32_t rank = 0; rank < list->collector->world; rank++)
@@ -40,7 +40,7 @@ static const struct sf_module *module_of(const struct sf_related_list *list, con
 
 /* --- sums over tp ---------------------------------------------------------------------------------------------- */
 
-/* What each tp rank alone contributes to a linear's sum. */
+/* The part of a linear's sum that each tp rank contributes. */
 static void collect_own_slices(struct sf_related_list *list, const struct sf_expected *own) {
   struct sf_slice_product p;
   if (list->of->c.layout.tp == 1 || !sf_related_product(&p, list, own)) return;
@@ -52,7 +52,7 @@ static void collect_own_slices(struct sf_related_list *list, const struct sf_exp
 
 /* --- loss ------------------------------------------------------------------------------------------------------ */
 
-/* The loss of logits [rows x cols], smoothed over the columns [first, first + width) alone. */
+/* The loss of logits [rows x cols], smoothed only over the columns [first, first + width). */
 static void smoothed_loss(float *loss, const float *logits, const int32_t *labels, struct sf_shape shape, int64_t first, int64_t width,
                           double smoothing) {
   const double s = smoothing * (double)width / (double)(width - 1);
@@ -86,7 +86,8 @@ static void collect_local_smoothing(struct sf_related_list *list, const struct s
 
 /* --- latents --------------------------------------------------------------------------------------------------- */
 
-/* Gradient of the key and value down projection's input, with that of the shared key columns summed over some heads only. */
+/* The gradient of the key and value down projection's input, where the gradient of the shared key columns is summed over some heads
+ * only. */
 static float *down_grad(struct sf_related_list *list, const struct sf_expected *own, int64_t head_first, int64_t head_count) {
   const struct sf_model *m = &list->of->c.model;
   const int32_t layer = module_of(list, own)->layer;
@@ -141,7 +142,7 @@ static float *chunk_replaced(struct sf_related_list *list, const struct sf_expec
   return out;
 }
 
-/* Tokens pass round the tp group while they are multiplied: the last chunk's rows, multiplied with those of the chunk before. */
+/* For tokens that pass round the tp group while they are multiplied: the last chunk is multiplied with the rows of the chunk before. */
 static void collect_early_chunk(struct sf_related_list *list, const struct sf_expected *own) {
   const struct sf_catalog *catalog = list->collector->catalog;
   const struct sf_case *c = &list->of->c;
@@ -150,7 +151,7 @@ static void collect_early_chunk(struct sf_related_list *list, const struct sf_ex
   const enum sf_module_class cls = is_tied_head ? SF_MODULE_OUTPUT_LAYER : m->cls;
   const int32_t layer = is_tied_head ? -1 : m->layer;
   if (!c->layout.tp_overlap || c->layout.cp > 1 || own->spec.shape.rows < 2 || !sf_module_is(cls, SF_TRAIT_COLUMN)) return;
-  /* The module's own gradient is what its input's gradient multiplies. */
+  /* The left factor of the input gradient's product is the gradient of the module's output. */
   struct sf_expected input_grad = *own;
   struct sf_slice_product p;
   input_grad.id.kind = SF_KIND_ACT_GRAD;
@@ -217,7 +218,7 @@ struct cast_product {
   enum sf_cut cut; /* of the weight's rows; row-parallel: of its columns */
 };
 
-/* Rows or columns [at] of a matrix that belong to a cut dimension. */
+/* Marks the rows or columns of a matrix that belong to a cut dimension. */
 static bool *marked_places(struct sf_related_list *list, const struct sf_dim_map *dim, int64_t size) {
   bool *marked = sf_related_alloc(list, (size_t)size * sizeof *marked);
   if (marked == NULL) return NULL;
@@ -227,7 +228,7 @@ static bool *marked_places(struct sf_related_list *list, const struct sf_dim_map
   return marked;
 }
 
-/* values = x scaled and cast with the scale of the marked part alone, zero outside; returns the unit. */
+/* values = x, scaled and cast with the scale of the marked part, and zero outside of it; returns the unit. */
 static float cast_part(float *values, const float *x, struct sf_shape shape, const bool *rows, const bool *cols, const bool *seen_rows) {
   float amax = 0;
   for (int64_t r = 0; r < shape.rows; r++)
@@ -240,7 +241,7 @@ static float cast_part(float *values, const float *x, struct sf_shape shape, con
   return 1.0f / scale;
 }
 
-/* out += unit a W^T, each product rounded where ranks' summands are. */
+/* out += unit a W^T; rounds each product where ranks round their summands. */
 static void multiply(float *out, const float *a, const float *weight, struct sf_shape shape, int64_t in, double unit,
                      enum sf_dtype stored) {
   for (int64_t r = 0; r < shape.rows; r++)
@@ -271,7 +272,7 @@ static const float *product_not_cast(struct sf_related_list *list, const struct 
   return out;
 }
 
-/* out += what a tp rank computes with the scales of its own pieces. */
+/* Adds to out the product that a tp rank computes with the scales of its own pieces. */
 static bool add_with_own_scales(struct sf_related_list *list, float *out, const struct sf_expected *own, const struct cast_product *p,
                                 int64_t tp_index) {
   const struct sf_case *c = &list->of->c;
@@ -386,7 +387,7 @@ static double z_loss(const struct sf_case *c, const float *logits, const bool *v
   return sum / (n > 1 ? n : 1);
 }
 
-/* Tokens that are no padding, each tp rank's rows by the mask of the rows that it would have in the default rank order. */
+/* Tokens that are not padding. Each tp rank's rows use the mask of the rows that it would have in the default rank order. */
 static bool *other_mask(struct sf_related_list *list, struct sf_trace_id id, int32_t stage) {
   const struct sf_collector *collector = list->collector;
   const struct sf_case *c = &list->of->c;
@@ -439,7 +440,7 @@ static double squares_of_experts(const struct sf_related_list *list, const struc
   return sum;
 }
 
-/* The squared norm without what tp ranks above the first hold of experts, as a rank sums it over the expert mesh. */
+/* The squared norm, without the experts' parts on tp ranks above the first, as a rank sums it over the expert mesh. */
 static void collect_left_out_experts(struct sf_related_list *list, const struct sf_expected *own) {
   const struct sf_collector *collector = list->collector;
   if (list->of->c.moe.experts == 0 || list->of->c.layout.tp == 1) return;

@@ -1,13 +1,13 @@
-/* End to end: looks once more at tensors that stay suspicious, by running each module by itself on the candidate's own tensors. A module
- * can amplify rounding in a way that none of the perturbed runs happens to show (a norm of a vector that is nearly constant, a softmax
- * between two equal scores). That is the case if every module, from the inputs that the candidate gave it, makes what it should. A wrong
- * module stands out even more here, since the noise is that of one module and not of the whole model. */
+/* End to end: judges tensors that stay suspicious once more, by running each module by itself on the candidate's own tensors. A module can
+ * amplify rounding in a way that none of the perturbed runs happens to show (a norm of a vector that is nearly constant, a softmax between
+ * two equal scores). If so, every module still makes the right outputs from the inputs that the candidate gave it. A wrong module stands
+ * out even more here, since the noise is that of one module and not of the whole model. */
 #include "oracles/judge/collector.h"
 
 #include <math.h>
 #include <string.h>
 
-static const double NEAR_LEVELS = 10; /* a chance tail: a first tensor further away is wrong */
+static const double NEAR_LEVELS = 10; /* larger than chance makes it: a first tensor further away is wrong */
 
 static struct sf_comparison compared(struct sf_judging *judging, const struct sf_slot *slot) {
   struct sf_comparison comparison;
@@ -15,7 +15,7 @@ static struct sf_comparison compared(struct sf_judging *judging, const struct sf
   return comparison;
 }
 
-/* The suspicious tensor that comes first is near its noise level, nothing else speaks against the run, and all numbers are finite. */
+/* Whether the first suspicious tensor is near its noise level, nothing else speaks against the run, and all numbers are finite. */
 static bool may_be_noise(struct sf_judging *judging, const int32_t *results, int32_t count) {
   const struct sf_collector *collector = judging->collector;
   if (collector->c.mode != SF_MODE_E2E || count == 0 || judging->finding_count > 0) return false;
@@ -38,9 +38,9 @@ static const float *tensor_of(void *ctx, struct sf_trace_id id) {
   return sf_first_nonfinite(slot->merged, NULL, shape.rows * shape.cols) < 0 ? slot->merged : NULL;
 }
 
-/* What ranks compute from parts whose sum alone is known here, and may have cancelled: main gradients, since each rank adds up its own over
- * microbatches, and with tp > kv_heads what is behind a key's or value's gradient, since each rank goes backward with its part, rounded by
- * itself. */
+/* Tensors that ranks compute from parts of which only the sum is known here; the parts may have cancelled. These are main gradients, since
+ * each rank adds up its own over microbatches. With tp > kv_heads they are also the gradients that follow from a key's or value's gradient,
+ * since each rank goes backward with its own rounded part. */
 static bool comes_from_parts(const struct sf_collector *collector, const struct sf_slot *slot) {
   const struct sf_expected *e = slot->expected;
   if (e->id.kind == SF_KIND_MAIN_GRAD) return true;
@@ -53,8 +53,8 @@ static bool comes_from_parts(const struct sf_collector *collector, const struct 
 struct alone {
   struct sf_judging *judging;
   struct sf_expectations *expectations;
-  bool *suspicious; /* by ordinal: end to end */
-  int32_t *left;    /* ordinals of what the draws so far do not clear */
+  bool *suspicious; /* by ordinal; suspicious end to end */
+  int32_t *left;    /* ordinals of the tensors that the perturbed runs so far do not clear */
   int32_t count;
 };
 
@@ -76,7 +76,7 @@ static enum sf_status alone_create(struct alone *out, struct sf_judging *judging
                                       collector);
 }
 
-/* Keeps what is not as it should be. Suspicious tensors keep the factor that they are suspicious by, and have to be judged. Returns the
+/* Keeps the tensors that are still wrong. A suspicious tensor keeps the factor that made it suspicious, and must be judged. Returns the
  * largest share of a bound. */
 static double alone_look(struct alone *alone, enum sf_level level) {
   const struct sf_collector *collector = alone->judging->collector;

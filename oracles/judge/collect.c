@@ -1,4 +1,4 @@
-/* Collecting: parts of tensors come in from the ranks, are placed into the logical tensor, and replicas are compared with what is there. */
+/* Collects parts of tensors from the ranks, puts them into the logical tensor, and compares replicas with the values that are there. */
 #include "oracles/judge/collector.h"
 
 #include "harness/base/assert.h"
@@ -95,7 +95,7 @@ static enum sf_status places_create(struct sf_collector *collector, struct sf_co
   return SF_OK;
 }
 
-/* One layout, or two of as many ranks; each tensor belongs to that of its step. */
+/* Creates one layout, or two with the same number of ranks; each tensor belongs to the layout of its step. */
 static enum sf_status layouts_create(struct sf_collector *collector) {
   const struct sf_case *c = &collector->c;
   const int32_t world = (int32_t)sf_case_ranks(c);
@@ -157,7 +157,7 @@ static enum sf_status plans_create(struct sf_collector *collector) {
 
 enum sf_status sf_collector_reset(struct sf_collector *collector, const struct sf_case *c) {
   SF_ASSERT(sf_case_logical_hash(c) == sf_case_logical_hash(&collector->catalog->logical));
-  collector->status = SF_ENOMEM; /* until everything stands */
+  collector->status = SF_ENOMEM; /* until everything is made */
   collector->c = *c;
   sf_arena_reset(collector->of_layout);
   sf_arena_reset(collector->of_judgement);
@@ -185,7 +185,6 @@ enum sf_status sf_collector_reset(struct sf_collector *collector, const struct s
 
 /* --- placing a part ------------------------------------------------------------------------------------------- */
 
-/* A block that the logical tensor and a rank's part have in common. */
 struct block {
   float *logical;
   const float *local;
@@ -215,7 +214,7 @@ static int64_t block_differing(const struct block *b) {
   return differing;
 }
 
-/* Of two replicas; equal infinities are no difference. */
+/* The difference of two replicas; equal infinities do not differ. */
 static double difference(double a, double b) { return a == b ? 0 : a - b; }
 
 static double row_distance_squares(const float *a, const float *b, int64_t count) {
@@ -261,8 +260,8 @@ static void note_lowest(int32_t *lowest, int32_t rank) {
   if (*lowest < 0 || rank < *lowest) *lowest = rank;
 }
 
-/* Replicas that differ: the higher rank of the two is the one that is named. Together with keeping the lowest rank's values, whatever came
- * first, the rank named in the end is the lowest that differs from the lowest holder, in any order of arrival. */
+/* Names the higher rank of two replicas that differ. The lowest rank's values are kept, whatever came first. So in any order of arrival the
+ * rank that is named in the end is the lowest that differs from the lowest holder. */
 void sf_slot_note_differing(struct sf_slot *slot, int32_t rank, int32_t holder, int64_t differing) {
   const int32_t named = rank > holder ? rank : holder;
   if (differing == 0 || (slot->differing_rank >= 0 && slot->differing_rank < named)) return;
@@ -292,7 +291,7 @@ static void slot_merge(struct sf_collector *collector, struct sf_slot *slot, int
   slot->replica_rank = farthest;
 }
 
-/* A recomputed activation equals the first pass of the same rank bit for bit. Program order has that one here already. */
+/* A recomputed activation equals the first pass of the same rank bit for bit. That one has arrived already, in program order. */
 static void slot_compare_recomputed(struct sf_collector *collector, struct sf_slot *slot, int32_t rank, const float *data) {
   const struct sf_slot *first = slot - SF_SLOT_RECOMPUTED + SF_SLOT_FIRST;
   if (first->merged == NULL || first->unusable || !sf_slot_has_rank(collector, first, rank)) return;
@@ -321,7 +320,7 @@ static bool map_is_partial(const struct sf_shard_map *map) {
   return false;
 }
 
-/* Of those that were added up, one that is large enough and not much larger; else a new one. */
+/* Takes a spare part that is large enough and not much larger, or a new one. */
 static struct sf_part *part_take(struct sf_collector *collector, int64_t count) {
   for (struct sf_part **at = &collector->spare_parts; *at != NULL; at = &(*at)->next) {
     struct sf_part *part = *at;
@@ -395,17 +394,17 @@ static void part_visit(const struct sf_part *part, int64_t logical_cols, void (*
   }
 }
 
-/* The logical tensor from its parts. owner: 1 + tp index of the lowest rank that holds an element; 0 = none yet. */
+/* Combines the logical tensor from its parts. owner: 1 + tp index of the lowest rank that holds an element; 0 = none yet. */
 struct combining {
   double *sum;
   int32_t *owner;
   int32_t tp; /* of the part that is added */
-  /* of replicas over tp: what the ranks at another tp index add up to */
+  /* for replicas over tp: the sum of the ranks at another tp index */
   double *other;
   signed char *held;
 };
 
-/* What is partial over tp is added up; else the owner's tp index counts, whose cp ranks' summands are added up. */
+/* Adds elements that are partial over tp. Of other elements the owner's tp index counts: its cp ranks' summands are added. */
 static void sum_stretch(void *ctx, const struct stretch *s) {
   struct combining *combining = ctx;
   const bool over_tp = (s->partial & SF_AXES(SF_AXIS_TP)) != 0;
@@ -426,7 +425,7 @@ static void sum_replica(void *ctx, const struct stretch *s) {
   }
 }
 
-/* Sums over cp that several tp ranks hold must agree, as replicas of a weight gradient that is no sum. */
+/* Sums over cp that several tp ranks hold must agree, like replicas of a weight gradient that is not a sum. */
 static void sums_compare_replicas(struct sf_slot *slot, struct combining *combining) {
   const struct sf_shape shape = slot->expected->spec.shape;
   const int64_t count = shape.rows * shape.cols;
@@ -451,7 +450,7 @@ static void sums_compare_replicas(struct sf_slot *slot, struct combining *combin
   }
 }
 
-/* All ranks are there: adds up in rank order, in double, so that neither order of arrival nor rounding of ours shows. */
+/* Runs when all ranks are there: adds in rank order, in double, so that neither the order of arrival nor our own rounding shows. */
 static enum sf_status parts_combine(struct sf_collector *collector, struct sf_slot *slot) {
   const struct sf_shape shape = slot->expected->spec.shape;
   const int64_t count = shape.rows * shape.cols;
@@ -477,7 +476,7 @@ static enum sf_status parts_combine(struct sf_collector *collector, struct sf_sl
     combining.tp = slot->of->places[part->rank].tp;
     part_visit(part, shape.cols, sum_stretch, &combining);
   }
-  if (part_count != slot->holders) note_lowest(&slot->map_rank, slot->parts->rank); /* others say that the same tensor is complete */
+  if (part_count != slot->holders) note_lowest(&slot->map_rank, slot->parts->rank); /* other ranks say that the tensor is complete */
   if (slot->map_rank >= 0) slot->unusable = true;
   for (int64_t i = 0; i < count; i++) slot->merged[i] = (float)combining.sum[i];
   if (has_replicas && !slot->unusable) sums_compare_replicas(slot, &combining);

@@ -1,6 +1,6 @@
-/* Flat parts: ranges of a tensor-parallel shard's elements, as ZeRO's ranks hold them. Who holds which range is the target's own business
- * (bucket layout); together the ranks of one tensor-parallel and pipeline place (of experts: of one place on the expert mesh) must hold
- * each element once. */
+/* Flat parts: ranges of a tensor-parallel shard's elements, as ZeRO's ranks hold them. The target decides who holds which range (bucket
+ * layout). Together the ranks of one tensor-parallel and pipeline place (for experts: of one place on the expert mesh) must hold each
+ * element once. */
 #include "oracles/judge/collector.h"
 
 #include "harness/base/assert.h"
@@ -17,7 +17,7 @@ static enum sf_status holders_create(struct sf_collector *collector, struct sf_s
   return SF_OK;
 }
 
-/* Elements that follow each other on the rank and in the logical tensor, where they begin at `at`. */
+/* Merges elements that are contiguous on the rank and in the logical tensor, where they begin at `at`. */
 static void segment_merge(struct sf_slot *slot, int32_t rank, int64_t at, const float *local, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
     float *merged = &slot->merged[at + i];
@@ -59,7 +59,7 @@ static void part_merge(struct sf_slot *slot, int32_t rank, const struct sf_shard
 
 /* --- who holds which range ---------------------------------------------------------------------------------------- */
 
-/* Of the shard that a rank's range is of, among those of its stage. */
+/* The number of the shard that the rank's range belongs to, among the shards of its stage. */
 static int32_t shard_of(const struct sf_slot *slot, int32_t rank) {
   const struct sf_trace_spec *spec = &slot->expected->spec;
   const bool expert = sf_cut_is_expert(spec->row_cut) || sf_cut_is_expert(spec->col_cut);
@@ -97,7 +97,7 @@ enum sf_status sf_flat_take(struct sf_collector *collector, struct sf_slot *slot
   return SF_OK;
 }
 
-/* The parts of one place, from `part` on; returns the next place's first. */
+/* Checks the parts of one place, from `part` on; returns the first part of the next place. */
 static const struct sf_flat_part *place_check(const struct sf_collector *collector, struct sf_slot *slot, const struct sf_flat_part *part) {
   const int32_t first_rank = part->rank;
   const struct sf_cut_rank *rows = sf_cut_of_rank(collector, slot->row_plan, first_rank);

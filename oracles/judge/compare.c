@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Factors of the recipe (harness/docs/tolerance.md). The largest ratios of clean runs on the real layers, which they must stay clear of,
- * are recorded in tests/bench/RESULTS.md with the script that measures them; measure again before changing one. */
+/* Factors of the recipe (harness/docs/tolerance.md). They must stay clear of the largest ratios of clean runs on the real layers, which
+ * tests/bench/RESULTS.md records with the script that measures them; measure again before changing one. */
 const struct sf_factors sf_factors = {
     .fro = 3,
     .row_e2e = 4,
@@ -28,11 +28,12 @@ double sf_draws_widening(int64_t draws) {
 
 enum { BITS_ELEMENTS_MIN = 512, MANTISSAS_FEW = 128, MANTISSAS_MOST = 1024 };
 
-/* 0 / 0 is no distance at all; anything over a noise level of zero is infinitely far. */
+/* 0 / 0 counts as no distance; anything over a noise level of zero is infinite. */
 static double ratio_of(double error, double noise) { return error == 0 ? 0 : error / noise; }
 
 /* Rows whose p - onehot has cancelled to less than an eighth of the token's weight (floor = 2 u weight) have an error that their own norm
- * does not explain. A tensor made of little else gets those rows' floors as its own. So do embeddings of weights kept in fewer bits. */
+ * does not explain. A tensor that consists mostly of such rows gets their floors as its own. So do embeddings of weights kept in fewer
+ * bits. */
 static double cancelled_floor(const struct sf_expected *e, double unit) {
   if (e->row_floor == NULL) return 0;
   double squares = 0;
@@ -48,8 +49,9 @@ double sf_tensor_noise(const struct sf_expected *e, enum sf_level level) {
   return sf_larger(sf_larger(e->noise[level], unit * e->norm), cancelled_floor(e, unit));
 }
 
-/* What the noise levels e_r of a tensor's rows are made of. A row's own draws may be too small by chance, so what the other rows show is
- * added; scaled by the row's norm where that is less, or one row a thousand times larger than the rest would hide all of them. */
+/* The ingredients of the noise levels e_r of a tensor's rows. A row's own perturbed runs may differ too little by chance, so the noise of
+ * the other rows is added. It is scaled by the row's norm if that is less; otherwise one row a thousand times larger than the rest would
+ * hide all of them. */
 struct row_levels {
   const struct sf_expected *e;
   const double *noise;
@@ -102,7 +104,7 @@ static void find_worst_row(struct sf_comparison *out, const struct sf_expected *
   }
 }
 
-/* Whether x with its rows (elements of a vector) rolled by one would pass too. Then passing says nothing about where values are. */
+/* Whether x would pass with its rows (elements of a vector) rolled by one. If so, a pass says nothing about where values are. */
 static bool rolled_passes(const struct sf_expected *e, double noise, enum sf_level level, double row_factor) {
   if (e->rolled > sf_factors.fro * noise) return false;
   const int64_t rows = e->spec.shape.rows, cols = e->spec.shape.cols;
@@ -182,10 +184,10 @@ static bool has_few_mantissas(const float *values, int64_t count) {
   return true;
 }
 
-/* More than 90 % of the candidate's values, and less than half of the reference's: sums of few such values (rare tokens in the embedding's
- * gradient) lie on the grid by themselves, and a share near one limit for both would fall on either side by rounding. Nor does the grid say
- * anything of products of two fp8 numbers, the weight gradient of one token or two: a quotient of scales in front of them may be a short
- * number by chance. */
+/* Whether more than 90 % of the candidate's values lie on the format's grid, and less than half of the reference's. Sums of few such values
+ * (rare tokens in the embedding's gradient) lie on the grid by themselves, and with one limit for both, rounding would decide on which side
+ * a share near it falls. The grid says nothing about products of two fp8 numbers either (the weight gradient of one token or two): a
+ * quotient of scales in front of them may be a short number by chance. */
 bool sf_has_bits_of(enum sf_dtype format, const struct sf_expected *e, const float *candidate) {
   const int64_t count = e->spec.shape.rows * e->spec.shape.cols;
   if (e->spec.promised != SF_F32 || count < BITS_ELEMENTS_MIN) return false;

@@ -10,7 +10,7 @@ static int compare_i64(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Where any rank's run begins or ends, sorted. */
+/* Collects the places where a rank's run begins or ends, sorted. */
 static int32_t boundaries_collect(int64_t *out, const struct sf_cut_rank *ranks, int64_t rank_count) {
   int32_t count = 0;
   for (int64_t t = 0; t < rank_count; t++) {
@@ -32,7 +32,7 @@ static bool dim_holds(const struct sf_dim_map *dim, int64_t index) {
   return false;
 }
 
-/* The ranks that hold a piece are neighbours in tp and, unless they are all of it, one in cp, in every cut of the table. */
+/* In every cut of the table, the ranks that hold a piece are neighbours in tp and, unless all cp ranks hold it, neighbours in cp. */
 static void piece_holders(struct sf_cut_piece *piece, const struct sf_cut_plan *plan) {
   int32_t holders = 0, last = 0;
   for (int32_t at = 0; at < plan->tp * plan->cp; at++) {

@@ -1,16 +1,17 @@
-/* End to end, a later step once more: against a reference whose weights change as the candidate's do. Where a gradient is small beside its
- * noise, rounding decides the sign of Adam's change, which moves a weight by 2 lr, and a candidate may have such a weight that no draw has.
- * Its changes are judged by themselves, from its own gradients (judge_step.c), so a later step may start from them. */
+/* End to end: judges a later step once more, against a reference whose weights change as the candidate's do. Where a gradient is small
+ * compared with its noise, rounding decides the sign of Adam's change, which moves a weight by 2 lr. A candidate may have moved a weight in
+ * a way that no perturbed run shows. Its changes are judged by themselves, from its own gradients (judge_step.c), so a later step may start
+ * from them. */
 #include "oracles/judge/collector.h"
 
 #include <string.h>
 
 struct following {
   struct sf_judging *judging;
-  int32_t next; /* ordinal of the tensor that comes */
+  int32_t next; /* ordinal of the next tensor */
 };
 
-/* The candidate's change, where it was traced whole and is finite. */
+/* The candidate's change, if it was traced whole and is finite; else NULL. */
 static const float *change_of(void *ctx, struct sf_trace_id id) {
   const struct sf_slot *slot = sf_slot_find(ctx, id);
   if (slot == NULL || !sf_slot_is_whole(slot)) return NULL;
@@ -18,7 +19,7 @@ static const float *change_of(void *ctx, struct sf_trace_id id) {
   return sf_first_nonfinite(slot->merged, NULL, shape.rows * shape.cols) < 0 ? slot->merged : NULL;
 }
 
-/* Tensors without a place were not asked for. */
+/* Skips tensors without a place, which were not asked for. */
 static void emit_followed(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
   struct following *following = ctx;
   struct sf_judging *judging = following->judging;

@@ -1,4 +1,5 @@
-/* Judging what was collected: structure, exact promises, tolerances with adaptive draws, the step; then the order of what was found. */
+/* Judges the collected tensors: structure, exact promises, tolerances with as many perturbed runs as needed, the step; then sorts the
+ * findings. */
 #include "oracles/judge/collector.h"
 
 #include "harness/base/assert.h"
@@ -24,8 +25,8 @@ const char *sf_finding_class_name(enum sf_finding_class cls) {
 
 /* --- results and findings ------------------------------------------------------------------------------------- */
 
-/* At one tensor, what explains comes before what follows from it: parts that are wrong or missing, values that are no numbers, broken
- * promises of equal bits, the wrong format, and only then distance. */
+/* The order of findings at one tensor: causes come before what follows from them. First parts that are wrong or missing, values that are
+ * not finite, broken promises of equal bits and the wrong format, and only then distance. */
 static int32_t class_priority(enum sf_finding_class cls) {
   static const enum sf_finding_class order[] = {SF_CLASS_MAP,      SF_CLASS_GAP,   SF_CLASS_OVERLAP, SF_CLASS_NONFINITE,
                                                 SF_CLASS_CONFLICT, SF_CLASS_EXACT, SF_CLASS_BITS,    SF_CLASS_TOLERANCE};
@@ -91,7 +92,7 @@ const char *sf_distance_text(char out[SF_DISTANCE_TEXT], double error, double no
   return out;
 }
 
-/* The pattern of memory that was handed out but never written, and what storing it as bf16 or fp16 leaves of it. */
+/* The pattern of memory that was never written, also after it was stored as bf16 or fp16. */
 static bool is_poison(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
@@ -156,7 +157,7 @@ static int compare_unknown(const void *a, const void *b) {
   return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Tensors that nobody should have traced. Those that the reference lacks come last: there is no place for them in its order. */
+/* Tensors that no rank should have traced. Those that the reference lacks come last, because its order has no place for them. */
 static void judge_unknown(struct sf_judging *judging) {
   struct sf_collector *collector = judging->collector;
   if (collector->unknown_count > 0)
@@ -188,7 +189,7 @@ static void judge_structure(struct sf_judging *judging, bool complete) {
 
 /* --- promises of equal bits ----------------------------------------------------------------------------------- */
 
-/* A stage receives what was sent: end to end what the sender traced, in isolated mode what that was overwritten with. */
+/* A stage must receive what was sent: end to end the value that the sender traced, in isolated mode the value that replaced it. */
 static void judge_received(struct sf_judging *judging, const struct sf_slot *slot) {
   struct sf_collector *collector = judging->collector;
   const struct sf_slot *sent = slot - SF_SLOT_RECEIVED + SF_SLOT_FIRST;
@@ -218,8 +219,8 @@ static void judge_received(struct sf_judging *judging, const struct sf_slot *slo
   sf_finding_say(finding, "received tensor differs from what was sent in %" PRId64 " of %" PRId64 " elements", differing, count);
 }
 
-/* Recomputed values were compared with the merged first pass as it stood. Where its replicas differ that may have been another rank's, so
- * the conflict is all that is said. */
+/* Recomputed values were compared with the merged first pass. If replicas of that differ, it may have been another rank's, so only the
+ * conflict is reported. */
 static void judge_recomputed(struct sf_judging *judging, const struct sf_slot *slot) {
   const struct sf_slot *first = slot - SF_SLOT_RECOMPUTED + SF_SLOT_FIRST;
   if (slot->differing_rank < 0 || first->unusable || first->differing_rank >= 0) return;
@@ -229,7 +230,7 @@ static void judge_recomputed(struct sf_judging *judging, const struct sf_slot *s
                  slot->differing_rank);
 }
 
-/* cls: EXACT for what was received, where every copy must be what was sent, whether there are others to compare it with or not. */
+/* cls: EXACT for received tensors, where every copy must equal what was sent, even if there is only one. */
 static void judge_replicas(struct sf_judging *judging, const struct sf_slot *slot, enum sf_finding_class cls) {
   if (slot->differing_rank < 0 || slot->unusable) return;
   struct sf_finding *finding = sf_judging_add(judging, slot, cls);
@@ -249,8 +250,8 @@ static void judge_promises(struct sf_judging *judging) {
 
 /* --- tolerances ----------------------------------------------------------------------------------------------- */
 
-/* Two weight gradients that must be the same, each within the tensor's noise. Nothing promises them bit for bit. Where the reference
- * overflows there is nothing to say. */
+/* Whether two weight gradients that must be the same are each within the tensor's noise; no one promises equal bits. Says nothing where the
+ * reference overflows. */
 static bool replicas_agree(const struct sf_slot *slot, enum sf_level level) {
   if (slot->replica_rank < 0) return true;
   const double noise = sf_tensor_noise(slot->expected, level);
@@ -311,15 +312,15 @@ static void report_replicas(struct sf_judging *judging, const struct sf_slot *sl
                  finding->error, finding->noise);
 }
 
-/* What an fp32 tensor may have been kept in by mistake. */
+/* The format in which an fp32 tensor may have been kept by mistake. */
 static enum sf_dtype suspected_format(const struct sf_judging *judging) {
   return judging->collector->c.precision.compute == SF_COMPUTE_FP16 ? SF_F16 : SF_BF16;
 }
 
-#define NEAR_LARGEST 1e37f /* of bf16's and fp32's 3.4e38 */
+#define NEAR_LARGEST 1e37f /* bf16 and fp32 reach 3.4e38 */
 
-/* End to end, whether the reference has a number near the largest in a step: infinite in a candidate, it leaves NaN (times zero) where the
- * reference has numbers of any size. */
+/* End to end: whether the reference has a number near the largest in a step. If it is infinite in a candidate, it leaves NaN (times zero)
+ * where the reference has numbers of any size. */
 static bool step_nears_largest(const struct sf_judging *judging, int32_t step) {
   const struct sf_collector *collector = judging->collector;
   if (collector->c.mode != SF_MODE_E2E) return false;
@@ -330,7 +331,8 @@ static bool step_nears_largest(const struct sf_judging *judging, int32_t step) {
   return false;
 }
 
-/* fp16 reaches 65504, the other formats 3e38: whether a number near that becomes infinite is a matter of rounding, which the draws show. */
+/* fp16 reaches 65504, the other formats 3e38: rounding decides whether a number near that becomes infinite, which the perturbed runs
+ * show. */
 static bool may_overflow(const struct sf_judging *judging, const struct sf_slot *slot) {
   const struct sf_shape shape = slot->expected->spec.shape;
   const int64_t at = sf_first_nonfinite(slot->merged, slot->expected->x, shape.rows * shape.cols);
@@ -358,7 +360,7 @@ static bool report_nonfinite(struct sf_judging *judging, const struct sf_slot *s
   return true;
 }
 
-/* A tensor in which nothing was ever rounded: equal, or wrong. */
+/* Judges a tensor in which nothing was ever rounded: it is equal, or wrong. */
 static void judge_exact(struct sf_judging *judging, const struct sf_slot *slot) {
   const struct sf_expected *e = slot->expected;
   const int64_t count = e->spec.shape.rows * e->spec.shape.cols, cols = e->spec.shape.cols;
@@ -381,7 +383,7 @@ static void judge_exact(struct sf_judging *judging, const struct sf_slot *slot) 
                  differing, count, first / cols, first % cols, (double)slot->merged[first], (double)e->x[first]);
 }
 
-/* First look, with one draw of each kind. Returns whether the tensor needs a second one. */
+/* First look, with one perturbed run of each kind. Returns whether the tensor needs a second look. */
 static bool tensor_is_suspicious(struct sf_judging *judging, const struct sf_slot *slot) {
   struct sf_tensor_result *result = sf_judging_result(judging, slot);
   struct sf_comparison comparison;
@@ -400,7 +402,7 @@ static bool tensor_is_suspicious(struct sf_judging *judging, const struct sf_slo
   return comparison.flagged || !replicas_agree(slot, SF_LEVEL_FIRST);
 }
 
-/* Another look, with more draws. Returns whether the tensor is still suspicious. */
+/* Another look, with more perturbed runs. Returns whether the tensor is still suspicious. */
 static bool tensor_stays_suspicious(struct sf_judging *judging, const struct sf_slot *slot, enum sf_level level,
                                     struct sf_tensor_result *result) {
   struct sf_comparison comparison;
@@ -410,7 +412,6 @@ static bool tensor_stays_suspicious(struct sf_judging *judging, const struct sf_
   return false;
 }
 
-/* The last look, with all draws. */
 static void tensor_judge_fully(struct sf_judging *judging, const struct sf_slot *slot, struct sf_tensor_result *result) {
   struct sf_comparison comparison;
   sf_judging_compare(&comparison, judging, slot, judging->last);
@@ -429,8 +430,8 @@ static void tensor_judge_fully(struct sf_judging *judging, const struct sf_slot 
   if (!replicas_agree(slot, judging->last)) report_replicas(judging, slot);
 }
 
-/* Draws enter by their maximum, so what passes with some of them passes with all: only what does not is looked at again. Noise is
- * kept by level, so that the outcome does not depend on what other layouts made of the same expectations. */
+/* Looks again at the tensors that are left. Only the maximum over perturbed runs counts, so a tensor that passes with some of them passes
+ * with all. Noise is kept by level, so that other layouts with the same expectations do not change the outcome. */
 static enum sf_status look_again(struct sf_judging *judging, enum sf_level level, int32_t *again, int32_t *again_count) {
   const struct sf_collector *collector = judging->collector;
   enum sf_status status = sf_expectations_raise(collector->expectations, level);
@@ -446,7 +447,7 @@ static enum sf_status look_again(struct sf_judging *judging, enum sf_level level
   return SF_OK;
 }
 
-/* Whether one of the tensors is so far beyond its bound that more draws would not clear it. */
+/* Whether one of the tensors is so far beyond its bound that more perturbed runs would not clear it. */
 static bool one_is_far_off(struct sf_judging *judging, const int32_t *results, int32_t count) {
   const double far = 1.5, rows = judging->collector->c.mode == SF_MODE_E2E ? sf_factors.row_e2e : sf_factors.row_isolated;
   for (int32_t i = 0; i < count; i++) {
@@ -489,8 +490,8 @@ static enum sf_status judge_tolerances(struct sf_judging *judging) {
 
 /* --- verdict -------------------------------------------------------------------------------------------------- */
 
-/* In the reference's order of execution: the first finding is where the run first went wrong. What was received or recomputed sorts with
- * the tensor that it repeats: it depends on nothing later, and all that depends on it comes later. */
+/* Sorts by the reference's order of execution, so that the first finding is where the run first went wrong. A received or recomputed tensor
+ * sorts with the one that it repeats: it depends on nothing later, and everything that depends on it comes later. */
 static int compare_findings(const void *a, const void *b) {
   const struct sf_ranked_finding *x = a, *y = b;
   if (x->finding.ordinal != y->finding.ordinal) return x->finding.ordinal < y->finding.ordinal ? -1 : 1;
@@ -507,7 +508,8 @@ static int compare_results(const void *a, const void *b) {
   return (x->expected->ordinal > y->expected->ordinal) - (x->expected->ordinal < y->expected->ordinal);
 }
 
-/* Its reference is not finite, as loss scaling expects, and no draw says otherwise. That the step is skipped was checked instead. */
+/* Whether the reference is not finite, as loss scaling expects, and no perturbed run says otherwise. Then the check that the step is
+ * skipped replaces this one. */
 static bool overflows_for_certain(const struct sf_collector *collector, const struct sf_expected *e) {
   const bool is_scaled = collector->c.precision.loss_scale_log2 > 0 && collector->c.mode == SF_MODE_E2E;
   return is_scaled && !isfinite(e->norm) && e->id.step < sf_expectations_doubt_step(collector->expectations, SF_LEVEL_FIRST);

@@ -1,6 +1,6 @@
-/* The step, never by tolerance of the reference: scalars, parameter changes and parameters are recomputed in fp64 from what the candidate
- * itself traced. Adam divides by the root of its second moment, so rounding of a gradient near zero may change an update's sign: compared
- * with the reference, clean runs would be off by anything. */
+/* The step. It is not compared with the reference: scalars, parameter changes and parameters are recomputed in fp64 from the tensors that
+ * the candidate itself traced. Adam divides by the root of its second moment, so rounding of a gradient near zero may change an update's
+ * sign, and clean runs could be off from the reference by any amount. */
 #include "oracles/judge/collector.h"
 
 #include "harness/base/assert.h"
@@ -15,9 +15,9 @@
 enum { CHUNK = 2048, STEPS_MAX = SF_STEPS_MAX + 1 };
 
 static const char INPUTS_MISSING[] = "inputs missing";
-static const double CLIP_EPSILON = 1e-6, ADAM_EPSILON = 1e-8; /* of the logical function */
+static const double CLIP_EPSILON = 1e-6, ADAM_EPSILON = 1e-8; /* part of the logical function */
 
-/* Where the tensors of the steps are, by (step, subject). An entry is NULL when the reference has no such tensor. */
+/* The tensors of the steps by (step, subject). An entry is NULL when the reference has no such tensor. */
 struct step_index {
   int32_t steps, param_count, microbatches;
   const struct sf_slot **params;     /* [steps + 1][param_count] */
@@ -78,7 +78,7 @@ static const float *whole(const struct sf_slot *slot) { return slot != NULL && s
 
 /* --- reports -------------------------------------------------------------------------------------------------- */
 
-/* A tensor that was recomputed: error against the bound it must keep. Returns the finding to be worded, or NULL when there is nothing
+/* Judges a recomputed tensor: its error against its bound. Returns the finding, whose text the caller writes, or NULL when there is nothing
  * (more) to say. */
 static struct sf_finding *report(struct sf_judging *judging, const struct sf_slot *slot, enum sf_finding_class cls, double error,
                                  double bound) {
@@ -102,7 +102,7 @@ static struct sf_finding *report(struct sf_judging *judging, const struct sf_slo
   return finding;
 }
 
-/* Usually: something that it is recomputed from is missing or could not be placed. */
+/* For a tensor that cannot be checked, usually because an input of the recomputation is missing or could not be placed. */
 static void report_unchecked(struct sf_judging *judging, const struct sf_slot *slot, const char *why_not) {
   struct sf_tensor_result *result = sf_judging_result(judging, slot);
   result->judged = false;
@@ -119,7 +119,7 @@ static void report_scalar(struct sf_judging *judging, const struct sf_slot *slot
 
 /* --- scalars -------------------------------------------------------------------------------------------------- */
 
-/* Adds one microbatch's weighted losses. magnitude: the sum of their absolute values, to which rounding is relative: in isolated mode
+/* Adds one microbatch's weighted losses. magnitude: the sum of their absolute values, which rounding is relative to: in isolated mode
  * losses have either sign and may cancel. */
 static bool add_losses(const struct sf_judging *judging, const struct sf_slot *slot, double *sum, double *magnitude) {
   const struct sf_collector *collector = judging->collector;
@@ -175,7 +175,6 @@ static void judge_tokens(struct sf_judging *judging, const struct sf_slot *slot)
   if (finding != NULL) sf_finding_say(finding, "counts %.9g tokens; the masks keep %.9g", value, expected);
 }
 
-/* What the candidate says of a step. */
 static bool is_skipped(const struct step_index *index, int32_t step) {
   const float *overflow = whole(index->scalars[step * SF_SCALAR_COUNT + SF_SCALAR_OVERFLOW]);
   return overflow != NULL && overflow[0] != 0;
@@ -196,7 +195,7 @@ static void judge_loss_scale(struct sf_judging *judging, const struct step_index
   if (finding != NULL) sf_finding_say(finding, "loss scale is %.9g; the overflows before make it %.9g", value, expected);
 }
 
-/* Against the candidate's own main gradients, and against the reference unless that is a matter of rounding. */
+/* Judges the overflow flag by the candidate's own main gradients, and by the reference unless rounding decides there. */
 static void judge_overflow(struct sf_judging *judging, const struct step_index *index, int32_t step, const struct sf_slot *slot) {
   double expected = 0;
   for (int32_t p = 0; p < index->param_count; p++) {
@@ -251,7 +250,7 @@ static void judge_clip(struct sf_judging *judging, const struct step_index *inde
     const double factor = (double)train->clip_milli / 1000.0 / ((double)norm[0] + CLIP_EPSILON);
     expected = factor < 1 ? factor : 1;
   }
-  /* A norm near fp32's largest number makes it a subnormal one, which is rounded to a multiple of 2^-149. */
+  /* A norm near fp32's largest number makes the clip factor a subnormal number, which is rounded to a multiple of 2^-149. */
   report_scalar(judging, slot, expected, sf_factors.norm_rel * expected + 0x1p-149, "its gradient norm");
 }
 
@@ -267,7 +266,7 @@ static void judge_scalars(struct sf_judging *judging, const struct step_index *i
 
 /* --- parameters and their changes ----------------------------------------------------------------------------- */
 
-/* What one parameter's steps are judged from; NULL where it is not there. */
+/* The tensors that one parameter's step is judged from; NULL for a missing one. */
 struct param_step {
   const float *grad, *delta, *param_after;
   bool is_master_known; /* the fp32 weight at the step's start */
@@ -277,11 +276,11 @@ struct param_step {
   double delta_squares, adam_squares, master_squares; /* sums over the parameter, of the change's error, of Adam's change, of the master */
   double param_excess, param_error, param_bound;      /* param_after: largest error over what one rounding allows, and both */
   int64_t param_at;
-  int64_t wrong_count; /* stochastic rounding: elements of the change that are none of those that may be */
+  int64_t wrong_count; /* stochastic rounding: number of elements whose change is not one of the possible ones */
 };
 
-/* What does not change over the steps of a parameter. is_stochastic: the weight in bf16 is the master, and each sum is rounded with the
- * element's random bits. */
+/* The facts of a parameter that do not change over its steps. is_stochastic: the weight in bf16 is the master, and each sum is rounded with
+ * the element's random bits. */
 struct param_job {
   const struct sf_collector *collector;
   int32_t param, steps;
@@ -292,7 +291,6 @@ struct param_job {
   struct param_step step[STEPS_MAX];
 };
 
-/* Values of a piece of the parameter as the steps go on. */
 struct param_chunk {
   double master[CHUNK], m[CHUNK], v[CHUNK], m_size[CHUNK]; /* m_size: of the terms of m, which may cancel; with is_stochastic only */
   float filled[CHUNK];
@@ -331,14 +329,15 @@ static void chunk_adam(struct param_chunk *chunk, const struct param_job *job, s
   step->master_squares += master_squares;
 }
 
-/* How far x lies outside of [low, high]; NaN when any of them is, or when x differs from an infinity it must be. */
+/* The distance of x from [low, high]; NaN when one of them is NaN, or when x differs from an infinity that it must equal. */
 static double outside(float x, float low, float high) {
   if (x >= low && x <= high) return 0;
   return x > high ? (double)x - (double)high : (double)low - (double)x;
 }
 
-/* The same with stochastic rounding. The candidate's sum lies within a small distance of the one in fp64; rounded with the element's bits,
- * both ends of that range are one number, or two neighbours where a threshold lies between. delta_squares: of what lies outside. */
+/* One step of Adam with stochastic rounding. The candidate's sum lies within a small distance of the one in fp64. Rounded with the
+ * element's bits, both ends of that range give the same number, or two neighbours if a threshold lies between. delta_squares: squared
+ * distances from that. */
 static void chunk_adam_stochastic(struct param_chunk *chunk, const struct param_job *job, int32_t s, struct param_step *step, int64_t first,
                                   int64_t count) {
   const double beta1 = job->beta1, beta2 = job->beta2, lr = job->lr, decay = job->weight_decay;
@@ -363,8 +362,8 @@ static void chunk_adam_stochastic(struct param_chunk *chunk, const struct param_
   }
 }
 
-/* The model's weight after the step is its master rounded once, or the master itself (stochastic rounding). The change was itself rounded
- * to fp32, and the master is followed by adding changes up, so each change adds a rounding of fp32. */
+/* The model's weight after the step is its master rounded once, or the master itself (stochastic rounding). The change itself was rounded
+ * to fp32, and we follow the master by adding changes, so each change adds one fp32 rounding. */
 static void chunk_check_param(const struct param_chunk *chunk, const struct param_job *job, int32_t s, struct param_step *step,
                               int64_t first, int64_t count) {
   const double unit = job->is_stochastic ? 0 : sf_dtype_unit_roundoff(job->dtype);
@@ -395,7 +394,8 @@ static void chunk_check_param(const struct param_chunk *chunk, const struct para
   }
 }
 
-/* End to end the next step's master is this one and the change; in fp32 the weight is the master, which forgets the rounding of changes. */
+/* End to end the next step's master is this one plus the change. In fp32 the weight is the master, which forgets the rounding of
+ * changes. */
 static void chunk_advance(struct param_chunk *chunk, const struct param_job *job, const struct param_step *step, int64_t first,
                           int64_t count) {
   const bool is_exact = (job->dtype == SF_F32 || job->is_stochastic) && step->param_after != NULL;
@@ -413,7 +413,7 @@ static void chunk_run(struct param_chunk *chunk, struct param_job *job, int64_t 
   memset(chunk->m_size, 0, (size_t)count * sizeof *chunk->m_size);
   for (int32_t s = 0; s < job->steps; s++) {
     struct param_step *step = &job->step[s];
-    if (!step->is_master_known) return; /* nor in any later step */
+    if (!step->is_master_known) return; /* later steps do not know it either */
     if (s == 0 || job->is_reloaded) chunk_load_master(chunk, job, s, first, count);
     if (step->is_judged && step->is_skipped)
       step->delta_squares += sf_sum_squares(step->delta + first, count);
@@ -473,15 +473,15 @@ static void judge_initial(struct sf_judging *judging, const struct sf_slot *slot
       largest = sf_larger(largest, fabs((double)slot->merged[i] - (double)slot->expected->x[i]));
     }
   }
-  /* A zero of the wrong sign differs by nothing, yet it differs. */
+  /* A zero of the wrong sign counts as different, although its difference is zero. */
   struct sf_finding *finding = report(judging, slot, SF_CLASS_EXACT, differing > 0 ? sf_larger(largest, DBL_MIN) : 0, 0);
   if (finding == NULL) return;
   finding->row = first / shape.cols;
   sf_finding_say(finding, "%" PRId64 " of %" PRId64 " elements are not those that were to be loaded", differing, count);
 }
 
-/* Gradients near fp32's least numbers: the clipped gradient, its share and the old moment are each rounded to a multiple of 2^-149, and
- * Adam divides what is left of them by no more than epsilon. */
+/* For gradients near fp32's least numbers: the clipped gradient, its share and the old moment are each rounded to a multiple of 2^-149, and
+ * Adam divides them by no more than epsilon. */
 static double subnormal_change(const struct param_job *job, const struct param_step *step, int64_t count) {
   return job->lr * 4 * 0x1p-149 / (step->bias1 * ADAM_EPSILON) * sqrt((double)count);
 }

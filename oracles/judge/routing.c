@@ -1,5 +1,5 @@
-/* Routing ties: where the choice of an expert hangs on rounding, candidate and reference may go different ways, and what follows can then
- * neither be compared nor pass. */
+/* Routing ties: where rounding decides the choice of an expert, candidate and reference may choose differently. The tensors that follow can
+ * then neither be compared nor pass. */
 #include "oracles/judge/collector.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ static bool goes_elsewhere(const float *candidate, const float *logits, int64_t 
   return false;
 }
 
-/* candidate: its logits; NULL: not known. A row without any noise has logits that no order of sums changes. */
+/* candidate: its logits; NULL: not known. A row without noise has logits that no order of sums changes. */
 static bool has_turned(const struct sf_expected *e, const float *candidate, enum sf_level level, int64_t topk, double *levels) {
   const int64_t experts = e->spec.shape.cols;
   sf_row_noise(levels, e, level);

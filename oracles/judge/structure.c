@@ -1,4 +1,4 @@
-/* Structure: who must hold which tensor in the layout of its step, and what of it. */
+/* Structure: which ranks must hold which tensor in the layout of its step, and which part of it. */
 #include "oracles/judge/collector.h"
 
 #include "harness/base/assert.h"
@@ -42,7 +42,7 @@ static void assign_param(struct sf_slot *slot, const struct sf_collector *collec
   slot->holders = (int32_t)(c->layout.tp * c->layout.cp * c->layout.dp) * (is_shared ? 2 : 1);
 }
 
-/* The first pass of an activation or its gradient; what recomputation and the neighbour stage trace again follows from it. */
+/* The first pass of an activation or its gradient; the recomputed tensor and the one that the neighbour stage receives follow from it. */
 static void assign_module(struct sf_slot *slots, const struct sf_collector *collector) {
   const struct sf_case *c = &slots->of->c;
   struct sf_slot *first = &slots[SF_SLOT_FIRST], *received = &slots[SF_SLOT_RECEIVED], *recomputed = &slots[SF_SLOT_RECOMPUTED];
@@ -128,7 +128,7 @@ int32_t sf_slot_rank_of(const struct sf_collector *collector, const struct sf_sl
 
 /* --- declared maps -------------------------------------------------------------------------------------------- */
 
-/* The axes over which some of it is partial, and (all) those over which all of it is. */
+/* The axes over which a part of the dimension is partial; *all: those over which all of it is. */
 static uint32_t partial_axes(const struct sf_dim_map *dim, uint32_t *all) {
   uint32_t some = 0;
   for (int32_t i = 0; i < dim->count; i++) {
@@ -138,8 +138,8 @@ static uint32_t partial_axes(const struct sf_dim_map *dim, uint32_t *all) {
   return some;
 }
 
-/* Only weight gradients of a microbatch, and key and value gradients that several tp ranks share, are ever traced as partial sums. A
- * weight gradient always is one over cp: each rank has seen its own tokens. */
+/* Only two kinds of tensors may be traced as partial sums: weight gradients of a microbatch, and key and value gradients that several tp
+ * ranks share. A weight gradient is always partial over cp, since each rank has seen only its own tokens. */
 static bool partial_fits(const struct sf_case *c, const struct sf_expected *e, const struct sf_shard_map *map) {
   const struct sf_layout *l = &c->layout;
   const bool is_wgrad = e->id.kind == SF_KIND_WGRAD;

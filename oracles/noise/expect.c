@@ -1,4 +1,4 @@
-/* Expectations: one plain run of the reference is kept, reruns ("draws") pass through and leave only how far they were off. */
+/* Expectations: keeps one plain run of the reference; of perturbed runs it keeps only their distances. */
 #include "oracles/noise/expect.h"
 
 #include "harness/base/alloc.h"
@@ -11,11 +11,11 @@
 
 enum { ARENA_BLOCK_BYTES = 1 << 18, RUN_BLOCK_BYTES = 1 << 20, ENTRIES_FIRST = 256 };
 
-/* The recipe has three draws of each kind. A row whose error hangs on one or two roundings (a nearly one-hot softmax, a sum with one large
- * term) then gets three small draws by chance about once in a thousand; there are millions of rows, so the full level has eight. Most of
- * what one draw made suspicious is cleared by three. What eight leave a little beyond its bound gets 24. */
+/* The recipe has three perturbed runs of each kind. A row whose error depends on one or two roundings (a nearly one-hot softmax, a sum with
+ * one large term) then differs too little in all three about once in a thousand by chance. There are millions of rows, so the full level
+ * has eight runs. Three clear most tensors that one made suspicious. Those that eight leave a little beyond their bound get 24. */
 static const uint64_t rounds_of[SF_LEVEL_COUNT] = {0, 1, 3, 8, 24};
-static const enum sf_level drawn = SF_LEVEL_SURE; /* where all draws so far are kept */
+static const enum sf_level drawn = SF_LEVEL_SURE; /* holds the maximum over all perturbed runs so far */
 
 struct place {
   uint64_t key;
@@ -25,7 +25,7 @@ struct place {
 struct sf_expectations {
   struct sf_catalog *catalog;
   const struct sf_gemm_table *gemm;
-  const float *(*given)(void *ctx, struct sf_trace_id id); /* NULL: tensors of isolated mode are consistent ones */
+  const float *(*given)(void *ctx, struct sf_trace_id id); /* NULL: isolated mode gives consistent tensors */
   void *given_ctx;
   struct sf_arena *arena, *run_arena; /* run_arena: of runs that follow each other; NULL between them, as it is as large as a model */
   struct sf_expected *entries;
@@ -39,7 +39,7 @@ struct sf_expectations {
   double grad_norm_max; /* of the plain run's step: the largest main gradient */
   double loss_scale;    /* of the plain run's step */
   enum sf_status status;
-  int32_t next;        /* the entry that a draw is expected to emit next */
+  int32_t next;        /* the entry that a perturbed run must emit next */
   double *row_scratch; /* as many as the longest tensor has rows */
   int64_t rows_max;
 };
@@ -56,15 +56,15 @@ static double *zeros(struct sf_arena *arena, int64_t count) {
   return values;
 }
 
-/* ||roll(x) - x||: rows rolled by one; the elements of a vector. A single number has no other place: zero in its stead. */
+/* ||roll(x) - x||: rows rolled by one, or elements of a vector. A single number is compared with zero, as it has no other place. */
 static double rolled_norm(const float *x, struct sf_shape shape) {
   if (shape.rows * shape.cols == 1) return fabs((double)x[0]);
   const int64_t count = shape.rows * shape.cols, by = shape.rows > 1 ? shape.cols : 1;
   return sqrt(sf_diff_squares(x + by, x, count - by) + sf_diff_squares(x, x + count - by, by));
 }
 
-/* p - onehot cancels where p is near 1: its error is that of p, whatever is left. Two roundings of the token's weight. With label smoothing
- * what is taken away (1 - s at the label, s / V everywhere) has been rounded itself, in fp32. */
+/* p - onehot cancels where p is near 1: its error is that of p, however little is left: two roundings of the token's weight. With label
+ * smoothing the terms that are subtracted (1 - s at the label, s / V everywhere) have been rounded to fp32 themselves. */
 static double logits_roundings(const struct sf_case *c, enum sf_dtype promised) {
   const double columns = (double)c->model.vocab_padded, s = (double)c->train.label_smoothing_milli / 1000 * columns / (columns - 1);
   const double shares = c->train.label_smoothing_milli == 0 ? 0 : fabs(1 - s) + s / columns;
@@ -73,7 +73,7 @@ static double logits_roundings(const struct sf_case *c, enum sf_dtype promised) 
 
 static bool is_loss(enum sf_module_class cls) { return cls == SF_MODULE_LOSS || cls == SF_MODULE_MTP_LOSS; }
 
-/* Loss mask of the tensor's prediction into mask; returns what a kept token's loss weighs. */
+/* Loads the loss mask of the tensor's prediction into mask; returns the weight of a kept token's loss. */
 static double load_mask(float *mask, const struct sf_catalog *catalog, struct sf_trace_id id, int64_t tokens) {
   const struct sf_case *c = &catalog->logical;
   const int64_t depth = catalog->modules[id.subject].layer - c->model.layers;
@@ -102,9 +102,9 @@ static bool logits_floor(struct sf_expected *e, const struct sf_catalog *catalog
   return true;
 }
 
-/* With an fp32 residual stream the embeddings are fp32 tensors, but all that is in them from the second step on is weights kept in fewer
- * bits, which every run has updated for itself: an update of other sign, which may be in no draw, moves one of them by 2 lr. They are
- * judged as without such a stream. */
+/* With an fp32 residual stream the embeddings are fp32 tensors. But from the second step on they contain only weights kept in fewer bits,
+ * which every run has updated for itself: an update of other sign, which perhaps no perturbed run shows, moves one of them by 2 lr. They
+ * are judged as if there were no such stream. */
 static bool copies_updated_weights(const struct sf_expected *e, const struct sf_catalog *catalog) {
   const struct sf_case *c = &catalog->logical;
   if (e->id.kind != SF_KIND_ACT || e->id.step == 0 || c->mode != SF_MODE_E2E || !c->precision.residual_fp32) return false;
@@ -147,14 +147,14 @@ static bool entries_reserve(struct sf_expectations *x) {
   return true;
 }
 
-/* A step that is skipped squares nothing. */
+/* A skipped step squares no gradients. */
 static void watch_scaling(struct sf_expectations *x, const struct sf_expected *e) {
   if (e->id.kind != SF_KIND_SCALAR) return;
   if (e->id.subject == (int32_t)SF_SCALAR_LOSS_SCALE) x->loss_scale = (double)e->x[0];
   if (e->id.subject == (int32_t)SF_SCALAR_OVERFLOW && e->x[0] > 0) x->grad_norm_max = 0;
 }
 
-/* Squares overflow beyond 1.8e19; a factor of 1 - beta2 >= 1e-3 in front of one of two equal factors leaves room. */
+/* Squares overflow beyond 1.8e19. One of the two equal factors is multiplied by 1 - beta2 >= 1e-3 first, which leaves room. */
 static void watch_overflow(struct sf_expectations *x, const struct sf_expected *e) {
   static const double GRAD_MAX = 1e18;
   if (e->id.kind == SF_KIND_MAIN_GRAD) x->grad_norm_max = sf_larger(x->grad_norm_max, e->norm);
@@ -215,7 +215,7 @@ static enum sf_status run_reference(struct sf_expectations *x, struct sf_referen
   return status != SF_OK ? status : x->status;
 }
 
-/* Takes over x, which is all zeros but for what the caller chose. */
+/* Takes over x, in which only the caller's choices are not zero. */
 static enum sf_status expectations_fill(struct sf_expectations *x, const struct sf_case *logical) {
   x->overflow_step = INT32_MAX;
   for (int level = 0; level < SF_LEVEL_COUNT; level++) x->parted_step[level] = x->doubt_step[level] = INT32_MAX;
@@ -249,7 +249,7 @@ enum sf_status sf_expectations_create_given(struct sf_expectations **out, const 
                                             void *ctx) {
   struct sf_case alone = catalog->logical;
   alone.mode = SF_MODE_ISOLATED;
-  alone.data.acts = SF_DIST_NORMAL; /* end to end memories are */
+  alone.data.acts = SF_DIST_NORMAL; /* as memories are end to end */
   return expectations_create(out, &alone, (struct sf_expectations){.gemm = gemm, .given = given, .given_ctx = ctx});
 }
 
@@ -279,7 +279,7 @@ static bool updates_agree(const struct sf_expectations *x, const struct sf_expec
   return apart == 0;
 }
 
-/* End to end an overflow reaches the weights, and whatever is computed from them. */
+/* End to end an overflow reaches the weights and everything computed from them. */
 static void watch_finiteness(struct sf_expectations *x, const struct sf_expected *e, const float *draw) {
   const bool is_draw_finite = isfinite(sf_sum_squares(draw, e->spec.shape.rows * e->spec.shape.cols));
   if (x->catalog->logical.mode != SF_MODE_E2E || is_draw_finite == (bool)isfinite(e->norm)) return;
@@ -288,12 +288,12 @@ static void watch_finiteness(struct sf_expectations *x, const struct sf_expected
   if (e->id.step < *parted_step) *parted_step = e->id.step;
 }
 
-/* Nothing of the draw is kept but the largest distances from the plain run, with the highest level until a lower one is complete. */
+/* Keeps only the largest distances of the perturbed run from the plain run, at the highest level until a lower one is complete. */
 static void emit_draw(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
   struct sf_expectations *x = ctx;
   SF_ASSERT_LT(x->next, x->count);
   struct sf_expected *e = &x->entries[x->next++];
-  SF_ASSERT(sf_trace_key(e->id) == sf_trace_key(id)); /* draws follow the plain run's order */
+  SF_ASSERT(sf_trace_key(e->id) == sf_trace_key(id)); /* perturbed runs follow the plain run's order */
   int32_t *parted_step = &x->parted_step[drawn];
   if (id.kind == SF_KIND_PARAM_DELTA && id.step < *parted_step && !updates_agree(x, e, values, shape.rows * shape.cols))
     *parted_step = id.step;
@@ -322,8 +322,8 @@ static const float *plain_values(void *ctx, struct sf_trace_id id) {
   return e != NULL ? e->x : NULL;
 }
 
-/* One draw of each kind; after the first round two orders of sums, since it is chance which orders show much. In isolated mode module
- * inputs are equal by construction, so the input is not perturbed. */
+/* Makes one perturbed run of each kind; after the first round two orders of sums, since chance decides which orders show much. In isolated
+ * mode all runs have the same module inputs, so the input is not perturbed. */
 static enum sf_status run_draws(struct sf_expectations *x, uint64_t round) {
   static const enum sf_perturb kinds[] = {SF_PERTURB_INPUT, SF_PERTURB_STORED, SF_PERTURB_SPLIT, SF_PERTURB_SPLIT};
   const struct sf_case *c = &x->catalog->logical;

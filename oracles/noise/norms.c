@@ -1,5 +1,5 @@
-/* Sums run in eight lanes, which are written out: without fast-math a compiler may not reorder a sum by itself, and these loops see every
- * element of every traced tensor. Compilers make vectors of as many lanes as the machine has. */
+/* Sums run in eight lanes, which are written out: without fast-math a compiler may not reorder a sum, and these loops read every element of
+ * every traced tensor. Compilers turn the lanes into vectors of the machine's width. */
 #include "oracles/noise/norms.h"
 
 #include <math.h>
