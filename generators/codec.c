@@ -186,7 +186,7 @@ int32_t sf_codec_undrawn(const char *paths[SF_SPACE_FIELDS_MAX], const struct sf
     const int64_t value = sf_drawn_get(c, field);
     const bool is_left_out = field == SF_CASE_COMPUTE && space->formats_left_out >> value & 1;
     if (!is_left_out && (!space->is_set[i] || (value >= space->set[i].lo && value <= space->set[i].hi))) continue;
-    sf_space_fix(&allowing, sf_case_fields[field].path, c);
+    sf_space_fix_field(&allowing, field, c);
     paths[count++] = sf_case_fields[field].path;
   }
   sf_bounds_init_around(&bounds, &allowing, c);

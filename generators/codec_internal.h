@@ -94,6 +94,8 @@ struct sf_edit {
 /* The case that an edit makes of c, in the space; false when there is none. */
 bool sf_codec_edit(struct sf_case *out, const struct sf_case *c, const struct sf_space *space, const struct sf_edit *edit);
 
+/* sf_space_fix of a field. */
+void sf_space_fix_field(struct sf_space *space, enum sf_case_field field, const struct sf_case *c);
 /* Whether values outside of the generator's own were asked for. */
 static inline bool sf_space_asks(const struct sf_space *space, enum sf_case_field field) {
   return space->is_set[field] && !space->is_limited[field];

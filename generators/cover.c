@@ -143,7 +143,7 @@ static void limits_of_row(struct sf_range limits[SF_CASE_DRAWN], const struct sf
 /* Fixes the fields of the logical function to the values of the block's first case. */
 static void fix_logical(struct sf_space *space, const struct sf_case *first) {
   for (int i = 0; i < SF_CASE_DRAWN; i++)
-    if (!is_layout((enum sf_case_field)i)) sf_space_fix(space, sf_case_fields[i].path, first);
+    if (!is_layout((enum sf_case_field)i)) sf_space_fix_field(space, (enum sf_case_field)i, first);
 }
 
 static const struct row *row_at(const struct sf_cover *cover, int64_t index) {

@@ -119,14 +119,18 @@ void sf_space_init(struct sf_space *space) {
   memcpy(space->target, smallest.target, sizeof space->target);
 }
 
-void sf_space_fix(struct sf_space *space, const char *path, const struct sf_case *c) {
-  const int field = find_drawn(path);
-  SF_ASSERT(field >= 0);
-  const int64_t value = sf_drawn_get(c, (enum sf_case_field)field);
+void sf_space_fix_field(struct sf_space *space, enum sf_case_field field, const struct sf_case *c) {
+  const int64_t value = sf_drawn_get(c, field);
   space->is_set[field] = true;
   space->is_limited[field] = false;
   space->set[field] = (struct sf_range){value, value};
   if (field == SF_CASE_COMPUTE) space->formats_left_out = 0;
+}
+
+void sf_space_fix(struct sf_space *space, const char *path, const struct sf_case *c) {
+  const int field = find_drawn(path);
+  SF_ASSERT(field >= 0);
+  sf_space_fix_field(space, (enum sf_case_field)field, c);
 }
 
 /* --- assignments ---------------------------------------------------------------------------------------------------- */

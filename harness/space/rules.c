@@ -93,6 +93,8 @@ static struct sf_rule_sum take_sum(struct reader *r) {
   const char *end = r->at;
   while (end > r->rule->text && (end[-1] == ' ')) end--;
   sum.length = (int16_t)(end - r->rule->text - sum.begin);
+  const struct sf_rule_term *term = &sum.term[0];
+  sum.lone = term->count == 1 && !term->has && term->factor == 1 ? term->field[0] : -1;
   return sum;
 }
 
@@ -217,6 +219,7 @@ static int64_t term_at(const struct sf_rule_term *term, const int64_t *at) {
 }
 
 static int64_t sum_at(const struct sf_rule_sum *sum, const int64_t *at) {
+  if (sum->count == 1 && sum->lone >= 0) return sum->constant + at[sum->lone];
   int64_t value = sum->constant;
   for (int32_t i = 0; i < sum->count; i++) value += term_at(&sum->term[i], at);
   return value;

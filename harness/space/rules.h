@@ -54,6 +54,7 @@ struct sf_rule_sum {
   int32_t count;
   struct sf_rule_term term[3];
   int16_t begin, length; /* of its words in the rule's text */
+  int16_t lone;          /* count is 1: the field that the term is, or -1 where it is more than that */
 };
 enum sf_rule_relation_kind { SF_RULE_AT_MOST, SF_RULE_ABOVE, SF_RULE_EQUAL, SF_RULE_DIFFERS, SF_RULE_DIVIDES, SF_RULE_NOT_DIVIDES };
 struct sf_rule_relation {

@@ -49,6 +49,10 @@ static struct sf_range term_range(const struct sf_rule_term *term, const struct 
 
 static struct sf_range sum_range(const struct sf_rule_sum *sum, const struct sf_range *at) {
   struct sf_range range = {sum->constant, sum->constant};
+  if (sum->count == 1 && sum->lone >= 0) { /* as most are */
+    const struct sf_range *own = &at[sum->lone];
+    return (struct sf_range){range.lo + own->lo, range.hi + (own->hi > far ? far : own->hi)};
+  }
   for (int32_t i = 0; i < sum->count; i++) {
     const struct sf_range term = term_range(&sum->term[i], at);
     range.lo += term.lo;
@@ -169,7 +173,7 @@ static void narrow_at_most(struct narrowing *n, const struct sf_rule_sum *a, con
 }
 
 static bool is_lone_field(const struct sf_rule_sum *sum) {
-  return sum->count == 1 && sum->term[0].count == 1 && !sum->term[0].has && sum->term[0].factor == 1 && sum->constant == 0;
+  return sum->count == 1 && sum->lone >= 0 && sum->constant == 0;
 }
 
 static void narrow_multiple(struct narrowing *n, int32_t field, int64_t of) {

@@ -5,18 +5,14 @@
 
 #include <string.h>
 
-static const struct { const char *path, *value; } SMALLEST_TEXTS[] = {
-    {"layout.order", "tp-cp-ep-dp-pp"},
-    {"reload.order", "tp-cp-ep-dp-pp"},
-    {"target.name", "builtin"},
-};
-
 void sf_case_init(struct sf_case *c) {
+  static const char order[] = "tp-cp-ep-dp-pp", target[] = "builtin";
   memset(c, 0, sizeof *c);
   for (int i = 0; i < sf_case_field_count; i++)
     if (sf_case_fields[i].type != SF_FIELD_TEXT) sf_case_field_put(c, &sf_case_fields[i], sf_case_fields[i].smallest);
-  for (size_t i = 0; i < sizeof SMALLEST_TEXTS / sizeof SMALLEST_TEXTS[0]; i++)
-    strcpy((char *)c + sf_case_field_find(SMALLEST_TEXTS[i].path)->offset, SMALLEST_TEXTS[i].value);
+  memcpy(c->layout.order, order, sizeof order);
+  memcpy(c->reload.layout.order, order, sizeof order);
+  memcpy(c->target, target, sizeof target);
 }
 
 int64_t sf_case_ranks(const struct sf_case *c) { return c->layout.tp * c->layout.cp * c->layout.dp * c->layout.pp; }
