@@ -324,37 +324,26 @@ static bool pass_seed(struct sf_edit *edit, bool *usable, const struct sf_case *
   return step == 0;
 }
 
-static const struct {
-  const char *name;
-  pass_function *apply;
-} passes[] = {
-    {"schedule", pass_schedule},     {"reload", pass_reload},
-    {"smallest", pass_smallest},     {"axes", pass_axes},
-    {"pairs", pass_pairs},           {"exchange", pass_exchange}, {"groups", pass_groups},
-    {"other data", pass_other_data}, {"counts", pass_counts},     {"sizes", pass_sizes},
-    {"features", pass_features},     {"seed", pass_seed},
-};
+static pass_function *const passes[] = {pass_schedule, pass_reload,     pass_smallest, pass_axes,  pass_pairs,    pass_exchange,
+                                        pass_groups,   pass_other_data, pass_counts,   pass_sizes, pass_features, pass_seed};
 
-int sf_shrink_pass_count(void) { return (int)COUNT(passes); }
-
-const char *sf_shrink_pass_name(int pass) {
-  SF_ASSERT(pass >= 0 && pass < sf_shrink_pass_count());
-  return passes[pass].name;
-}
-
-bool sf_shrink_candidate(struct sf_case *out, bool *usable, const struct sf_case *in, const struct sf_space *space, int pass,
-                         int64_t step) {
+static bool candidate(const void *ctx, struct sf_case *out, bool *usable, const struct sf_case *in, int pass, int64_t step) {
+  const struct sf_space *space = ctx;
   struct sf_edit edit = {0};
-  struct sf_case candidate;
-  SF_ASSERT(pass >= 0 && pass < sf_shrink_pass_count());
+  struct sf_case edited;
+  SF_ASSERT(pass >= 0 && pass < (int)COUNT(passes));
   SF_ASSERT_LE(0, step);
   bool useful = false;
   *usable = false;
-  if (!passes[pass].apply(&edit, &useful, in, space, step)) return false;
+  if (!passes[pass](&edit, &useful, in, space, step)) return false;
   if (!useful) return true;
   let_follow(&edit, in);
-  if (!sf_codec_edit(&candidate, in, space, &edit) || !sf_shrink_is_simpler(&candidate, in)) return true;
-  *out = candidate;
+  if (!sf_codec_edit(&edited, in, space, &edit) || !sf_shrink_is_simpler(&edited, in)) return true;
+  *out = edited;
   *usable = true;
   return true;
+}
+
+struct sf_shrink_passes sf_shrink_passes_of_layers(const struct sf_space *space) {
+  return (struct sf_shrink_passes){.count = (int)COUNT(passes), .candidate = candidate, .ctx = space};
 }

@@ -23,10 +23,8 @@ void sf_framework_trial(struct sf_framework *framework, const struct sf_case *c,
 enum sf_status sf_framework_script(struct sf_framework *framework, char *out, size_t size, const struct sf_case *c,
                                    const struct sf_outcome *outcome, struct sf_error *error) SF_MUST_USE;
 
-/* As sf_shrink_run: fewer ranks, plain choices, then choices nearer to plain ones. */
-enum sf_status sf_framework_shrink(struct sf_case *out, const struct sf_case *in, const struct sf_description *description,
-                                   bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, int64_t budget,
-                                   struct sf_shrink_report *report) SF_MUST_USE;
+/* For sf_shrink_run: fewer ranks, plain choices, then choices nearer to plain ones. Borrows the description. */
+struct sf_shrink_passes sf_framework_shrink_passes(const struct sf_description *description);
 
 /* Whether c contains trigger: each member of its object, numbers at least as large, other values equal. */
 bool sf_framework_case_contains(const struct sf_case *c, const struct sf_case *trigger);

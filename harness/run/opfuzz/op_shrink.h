@@ -5,9 +5,14 @@
 #include "generators/shrink.h"
 #include "harness/run/opfuzz/op_target.h"
 
-/* As sf_shrink_run. in: a case of the target. is_slow: a trial of it takes its whole deadline, so that few are made. */
-enum sf_status sf_op_shrink(struct sf_case *out, const struct sf_case *in, const struct sf_op_target *target, bool is_slow,
-                            bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, int64_t budget,
-                            struct sf_shrink_report *report) SF_MUST_USE;
+/* Candidates for a case whose trial takes its whole deadline. */
+enum { SF_OP_SLOW_BUDGET = 12 };
+
+struct sf_op_shrinking {
+  const struct sf_op_target *target; /* borrowed; the cases are of it */
+  bool is_slow;                      /* a trial takes its whole deadline, so that few are made */
+};
+/* For sf_shrink_run. Borrows `of`. */
+struct sf_shrink_passes sf_op_shrink_passes(const struct sf_op_shrinking *of);
 
 #endif

@@ -54,7 +54,7 @@ static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, cons
   const struct sf_description *description = options->description;
   enum sf_status status = description ? SF_OK : sf_framework_ask_description(&asked, options->framework, NULL);
   if (!description) description = asked;
-  if (status == SF_OK) status = sf_framework_shrink(min, &job->c, description, still_fails, ctx, job->budget, report);
+  if (status == SF_OK) status = sf_shrink_run(min, &job->c, sf_framework_shrink_passes(description), still_fails, ctx, job->budget, report);
   sf_description_destroy(asked);
   return status;
 }

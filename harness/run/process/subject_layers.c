@@ -74,7 +74,7 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
 
 static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, const struct sf_pool_options *options,
                              bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, struct sf_shrink_report *report) {
-  return sf_shrink_run(min, &job->c, options->space, still_fails, ctx, job->budget, report);
+  return sf_shrink_run(min, &job->c, sf_shrink_passes_of_layers(options->space), still_fails, ctx, job->budget, report);
 }
 
 /* --- reports --------------------------------------------------------------------------------------------------- */

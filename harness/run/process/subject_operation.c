@@ -193,7 +193,9 @@ static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, cons
                              bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, struct sf_shrink_report *report) {
   const struct sf_op_target *target = NULL;
   const enum sf_status status = find_target(&target, options->operations, job->c.target, NULL);
-  return status == SF_OK ? sf_op_shrink(min, &job->c, target, job->was_hang, still_fails, ctx, job->budget, report) : status;
+  const struct sf_op_shrinking of = {.target = target, .is_slow = job->was_hang};
+  const int64_t budget = job->was_hang && job->budget > SF_OP_SLOW_BUDGET ? SF_OP_SLOW_BUDGET : job->budget;
+  return status == SF_OK ? sf_shrink_run(min, &job->c, sf_op_shrink_passes(&of), still_fails, ctx, budget, report) : status;
 }
 
 static void tell(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome) {
