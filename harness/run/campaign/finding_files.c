@@ -49,15 +49,13 @@ void sf_finding_shrink_text(char *out, size_t size, const struct sf_job_result *
   }
 }
 
-void sf_finding_message(struct sf_text *out, const char *name, const char *report, const struct sf_diagnosis *diagnosis) {
-  static const char key[] = "\nwhat         ";
+void sf_finding_message(struct sf_text *out, const char *name, const char *what, const struct sf_diagnosis *diagnosis) {
   char line[SF_DIAGNOSIS_LINE_TEXT];
-  const char *found = strstr(report, key), *what = found ? found + sizeof key - 1 : report;
   size_t length = strcspn(what, "\n");
   if (length > 0 && what[length - 1] == ':') length--;
   sf_diagnosis_line(line, diagnosis);
   if (name) sf_text_append(out, "new finding %s: ", name);
-  sf_text_append(out, "%.*s", (int)length, what);
+  sf_line_append(out, "%.*s", (int)length, what);
   if (name && *line) sf_text_append(out, "; diagnosis: %s", line);
 }
 

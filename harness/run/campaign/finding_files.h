@@ -23,9 +23,9 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
 /* Appends "shardfuzz replay PATH" and the options that the case needs, for a shell in the folder where this program was started. job_ranks:
  * 0, or how many ranks of an MPI job run it. */
 void sf_replay_append(struct sf_text *out, const char *path, const char *options, int64_t job_ranks);
-/* Appends one line that says what is wrong without the report: "new finding NAME: WHAT; diagnosis: ..", WHAT being the report's line "what"
- * or its first one. name: NULL, or a new finding's, or else WHAT stands alone. */
-void sf_finding_message(struct sf_text *out, const char *name, const char *report, const struct sf_diagnosis *diagnosis);
+/* Appends one line that says what is wrong without the report: "new finding NAME: WHAT; diagnosis: ..", WHAT being the first line of
+ * `what`. name: NULL, or a new finding's, or else WHAT stands alone. */
+void sf_finding_message(struct sf_text *out, const char *name, const char *what, const struct sf_diagnosis *diagnosis);
 /* "in 87 of at most 300 trials; minimal: yes", or why it was not shrunk. */
 void sf_finding_shrink_text(char *out, size_t size, const struct sf_job_result *shrunk);
 /* Which files of a folder a finding brings: SCRIPT comes with MIN, the report is of what is shown (the smallest case where there is one).

@@ -180,7 +180,7 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
   const struct sf_job_result *min = shrunk && shrunk->end == SF_SHRINK_DONE ? shrunk : NULL;
   const struct sf_outcome *shown = min ? &min->min_outcome : outcome;
   char directory[SF_PATH_TEXT], min_path[SF_PATH_TEXT + 16];
-  char *case_json = NULL, *min_json = NULL, *report = NULL;
+  char *case_json = NULL, *min_json = NULL, *report = NULL, what[sizeof shown->text];
   struct sf_finding_story story = {.in_campaign = true,
                                    .seed = ledger->options->seed,
                                    .index = index,
@@ -200,8 +200,10 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
     status = sf_finding_report(&report, min ? &min->min : c, shown, &story);
   }
   if (status == SF_OK) {
+    keep_line(what, sizeof what, shown->text);
     const struct sf_store_finding finding = {
         .signature = shown->signature,
+        .what = what,
         .shrink_key = outcome->shrink_key,
         .index = index,
         .case_json = case_json,

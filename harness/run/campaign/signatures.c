@@ -31,7 +31,8 @@ static enum sf_status add(void *context, const struct sf_store_finding *finding)
   snprintf(s->signature, sizeof s->signature, "%s", finding->signature);
   sf_finding_directory(s->directory, sizeof s->directory, reading->out_dir, finding->signature, finding->folder);
   s->report = strdup(finding->report ? finding->report : "");
-  if (!s->report) return SF_ENOMEM;
+  s->what = strdup(finding->what ? finding->what : "");
+  if (!s->report || !s->what) return SF_ENOMEM;
   snprintf(s->min_path, sizeof s->min_path, "%s/%s", s->directory, finding->min_json ? "min.json" : "case.json");
   return SF_OK;
 }
@@ -51,7 +52,7 @@ enum sf_status sf_signatures_read(struct sf_signatures *out, const struct sf_cam
 }
 
 void sf_signatures_destroy(struct sf_signatures *signatures) {
-  for (int32_t i = 0; i < signatures->count; i++) free(signatures->at[i].report);
+  for (int32_t i = 0; i < signatures->count; i++) free(signatures->at[i].report), free(signatures->at[i].what);
   sf_free(signatures->at);
   memset(signatures, 0, sizeof *signatures);
 }
@@ -109,7 +110,7 @@ void sf_campaign_report(struct sf_report *report, const struct sf_campaign_resul
         sf_report_add(report, "fuzz", found->known ? "known" : "new", found->known ? SF_REPORT_PASSED : SF_REPORT_FAILED);
     sf_text_append(&item->name, "%s", found->signature);
     sf_text_append(&item->text, "%s", found->report);
-    sf_finding_message(&item->message, found->known ? NULL : found->signature, found->report, &found->diagnosis);
+    sf_finding_message(&item->message, found->known ? NULL : found->signature, found->what, &found->diagnosis);
     sf_replay_append(&item->next, found->min_path, replay_options, 0);
   }
   sf_report_campaign(report, result->seconds, nothing);

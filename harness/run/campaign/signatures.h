@@ -13,7 +13,7 @@ struct sf_signature {
   bool minimal;
   bool known;
   struct sf_diagnosis diagnosis;                             /* of the smallest case; text "" when there is none */
-  char *report;                                              /* as in report.txt; owned */
+  char *report, *what;                                       /* as in report.txt; what is wrong, in a line; owned */
   char directory[SF_PATH_TEXT - 16], min_path[SF_PATH_TEXT]; /* the finding's folder, and in it the file of the smallest case */
 };
 

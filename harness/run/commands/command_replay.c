@@ -76,7 +76,7 @@ static enum sf_status write_reports(const struct sf_case *c, const struct sf_out
   sf_text_append(&item->name, "%s", flags->files.items[0]);
   item->seconds = outcome->seconds;
   sf_text_append(&item->text, "%s", text);
-  sf_finding_message(&item->message, NULL, text, &outcome->diagnosis);
+  sf_finding_message(&item->message, NULL, outcome->text, &outcome->diagnosis);
   sf_replay_append(&item->next, flags->files.items[0], NULL, 0);
   const enum sf_status status = sf_report_write(&report, &flags->reports, error);
   sf_report_destroy(&report);

@@ -272,6 +272,7 @@ static enum sf_status visit_finding(void *ctx, const struct sf_store_finding *fi
   if (!item) return SF_ENOMEM;
   snprintf(item->name, sizeof item->name, "%s", finding->signature);
   snprintf(item->text, sizeof item->text, "%.*s", (int)sf_utf8_cut(finding->report, sizeof item->text - 1), finding->report);
+  if (finding->what) snprintf(item->what, sizeof item->what, "%.*s", (int)sf_utf8_cut(finding->what, sizeof item->what - 1), finding->what);
   char directory[SF_PATH_TEXT - 16];
   sf_finding_directory(directory, sizeof directory, g->options->campaign.out_dir, finding->signature, finding->folder);
   snprintf(item->min_path, sizeof item->min_path, "%s/%s", directory, finding->min_json ? "min.json" : "case.json");

@@ -36,6 +36,7 @@ struct sf_gate_item {
   char name[SF_PATH_TEXT]; /* corpus file, or signature of a finding or of a stale entry of the known list */
   enum sf_gate_state state;
   char text[1400];               /* why it fails; a report's first lines */
+  char what[600];                /* what is wrong with a finding, in a line; else "" */
   char min_path[SF_PATH_TEXT];   /* of a finding */
   struct sf_diagnosis diagnosis; /* of a finding */
   double seconds;

@@ -19,7 +19,9 @@ static void add_item(struct sf_report *report, const struct sf_gate_item *item, 
   out->seconds = item->seconds;
   sf_text_append(&out->name, "%s", item->name);
   if (not_run) sf_text_append(&out->message, "not replayed: out of time");
-  else sf_finding_message(&out->message, fails && item->state == SF_GATE_NEW ? item->name : NULL, item->text, &item->diagnosis);
+  else
+    sf_finding_message(&out->message, fails && item->state == SF_GATE_NEW ? item->name : NULL, *item->what ? item->what : item->text,
+                       &item->diagnosis);
   sf_text_append(&out->text, "%s", item->text);
   if (is_stale)
     sf_text_append(&out->next, "%s", item->text);

@@ -78,6 +78,7 @@ enum sf_status sf_store_set_signature(struct sf_store *store, int64_t index, con
 
 struct sf_store_finding {
   const char *signature, *shrink_key;
+  const char *what;                          /* what is wrong, in a line; older stores have the line "what" of their reports */
   int64_t index;                             /* the case it was seen in */
   const char *case_json, *min_json, *report; /* case_json is required; min_json: NULL while not shrunk */
   int64_t min_index;                         /* the case that min_json was shrunk from */
@@ -88,9 +89,9 @@ struct sf_store_finding {
   int64_t count;                 /* out only: cases with this signature */
   const char *folder;            /* out only: as sf_store_set_folder set it; NULL when it was not set */
 };
-/* One row per signature, which does not depend on the order of adding: the case is that of the smallest index; min_json, diagnosis and
- * report are those of the smallest index that was shrunk, or of the smallest of all as long as none was. A diagnosis stays if the new one
- * has none. */
+/* One row per signature, which does not depend on the order of adding: the case is that of the smallest index; min_json, diagnosis,
+ * what and report are those of the smallest index that was shrunk, or of the smallest of all as long as none was. A diagnosis stays if the
+ * new one has none. */
 enum sf_status sf_store_add_finding(struct sf_store *store, const struct sf_store_finding *finding, struct sf_error *error) SF_MUST_USE;
 /* A culprit of a case beside the one that its verdict row tells of. */
 struct sf_store_further {

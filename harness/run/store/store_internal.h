@@ -30,6 +30,10 @@ enum sf_store_statement {
   SF_STORE_SQL_COUNT
 };
 
+/* SQL: what is wrong, as the report of a finding tells it. */
+#define SF_STORE_BEHIND_WHAT "substr(report, instr(report, char(10) || 'what         ') + 14)"
+#define SF_STORE_WHAT_OF_REPORT "substr(" SF_STORE_BEHIND_WHAT ", 1, instr(" SF_STORE_BEHIND_WHAT " || char(10), char(10)) - 1)"
+
 struct sf_store_range {
   int64_t first, end;
 };

@@ -105,6 +105,7 @@ enum sf_status sf_store_add_finding(struct sf_store *store, const struct sf_stor
   bind_text(&binder, *finding->diagnosis.text ? sf_diagnosis_class_name(finding->diagnosis.cls) : NULL);
   bind_text(&binder, finding->diagnosis.text);
   bind_real(&binder, finding->diagnosis.left);
+  bind_text(&binder, finding->what);
   status = sf_store_step_done(store, binder.statement, binder.code, error);
   return status == SF_OK ? SF_OK : sf_store_batch_drop(store, status);
 }
@@ -232,6 +233,7 @@ static enum sf_status finding_from_row(const struct sf_store *store, struct sf_s
       .trials_max = sqlite3_column_int(row, 13),
       .minimal = sqlite3_column_int(row, 14) != 0,
       .folder = column_text(row, 15),
+      .what = column_text(row, 16),
   };
   if (!column_text(row, 9)) return SF_OK;
   out->diagnosis.cls = diagnosis_from_name(column_text(row, 8));

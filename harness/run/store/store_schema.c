@@ -26,7 +26,7 @@ static const char schema_sql[] =
     "CREATE TABLE finding(signature TEXT PRIMARY KEY, shrink_key TEXT NOT NULL, idx INTEGER NOT NULL, case_json TEXT NOT NULL,"
     " min_json TEXT, report TEXT, state TEXT NOT NULL CHECK(state IN ('new', 'known')),"
     " diagnosis_class TEXT, diagnosis TEXT, diagnosis_left REAL, min_idx INTEGER,"
-    " trials INTEGER, trials_max INTEGER, minimal INTEGER);" FURTHER_TABLE FOLDER_TABLE
+    " trials INTEGER, trials_max INTEGER, minimal INTEGER, what TEXT);" FURTHER_TABLE FOLDER_TABLE
     "CREATE TABLE shrink(shrink_key TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;";
 
 enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, struct sf_error *error) {
@@ -104,7 +104,8 @@ enum sf_status sf_store_schema_upgrade(struct sf_store *store, struct sf_error *
   static const char of_version_4[] = "ALTER TABLE finding ADD COLUMN min_idx INTEGER; ALTER TABLE finding ADD COLUMN trials INTEGER;"
                                      "ALTER TABLE finding ADD COLUMN trials_max INTEGER; ALTER TABLE finding ADD COLUMN minimal INTEGER;"
                                      "UPDATE finding SET min_idx = idx WHERE min_json IS NOT NULL;" FURTHER_TABLE FOLDER_TABLE;
-  static const char of_version_5[] = "ALTER TABLE verdict ADD COLUMN count INTEGER NOT NULL DEFAULT 1";
+  static const char of_version_5[] = "ALTER TABLE verdict ADD COLUMN count INTEGER NOT NULL DEFAULT 1;"
+                                     "ALTER TABLE finding ADD COLUMN what TEXT; UPDATE finding SET what = " SF_STORE_WHAT_OF_REPORT ";";
   char identity[48];
   snprintf(identity, sizeof identity, "PRAGMA user_version = %d;", SF_STORE_VERSION);
   enum sf_status status = sf_store_batch(store, error);

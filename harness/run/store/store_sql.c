@@ -17,11 +17,17 @@
 /* LATER: the count of cases and the columns that earlier versions lack, or what replaces them. */
 #define FINDING_ONE(LATER) "SELECT " FINDING_COLUMNS ", " LATER " FROM finding f WHERE f.signature = ?1"
 #define FINDING_ALL(LATER) "SELECT " FINDING_COLUMNS ", " LATER " FROM finding f ORDER BY f.idx, f.signature"
-#define LATER_COLUMNS                                                                                                                      \
+#define LATER_COLUMNS(WHAT)                                                                                                                \
   VERDICT_COUNT " + " FURTHER_COUNT                                                                                                        \
-                ", f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.min_idx, f.trials, f.trials_max, f.minimal, " FOLDER
-#define LATER_COLUMNS_3 VERDICT_COUNT ", f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.idx, 0, 0, 0, NULL"
-#define LATER_COLUMNS_2 VERDICT_COUNT ", NULL, NULL, NULL, f.idx, 0, 0, 0, NULL"
+                ", f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.min_idx, f.trials, f.trials_max, f.minimal, " FOLDER ", " WHAT
+#define LATER_COLUMNS_3 VERDICT_COUNT ", f.diagnosis_class, f.diagnosis, f.diagnosis_left, f.idx, 0, 0, 0, NULL, " SF_STORE_WHAT_OF_REPORT
+#define LATER_COLUMNS_2 VERDICT_COUNT ", NULL, NULL, NULL, f.idx, 0, 0, 0, NULL, " SF_STORE_WHAT_OF_REPORT
+/* FINDING_ONE or FINDING_ALL, for a store of this version. */
+#define FINDINGS(ONE_OR_ALL, VERSION)                                                                                                      \
+  ((VERSION) < 3   ? ONE_OR_ALL(LATER_COLUMNS_2)                                                                                           \
+   : (VERSION) < 4 ? ONE_OR_ALL(LATER_COLUMNS_3)                                                                                           \
+   : (VERSION) < 5 ? ONE_OR_ALL(LATER_COLUMNS(SF_STORE_WHAT_OF_REPORT))                                                                    \
+                   : ONE_OR_ALL(LATER_COLUMNS("f.what")))
 /* Which of two cases of a signature is shown: a shrunk case rather than any other, then the one with the smallest index. */
 #define IS_SHOWN                                                                                                                           \
   "CASE WHEN excluded.min_json IS NULL THEN min_json IS NULL AND excluded.idx <= idx ELSE min_json IS NULL OR excluded.min_idx <= min_idx END"
@@ -44,16 +50,14 @@ static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
     [SF_STORE_SQL_VERDICT_SIGN] = "UPDATE verdict SET signature = ?2 WHERE idx = ?1",
     /* The right-hand sides see the old row, so their order does not matter. */
     [SF_STORE_SQL_FINDING_UPSERT] =
-        "INSERT INTO finding(signature, shrink_key, idx, case_json, min_json, min_idx, trials, trials_max, minimal, report, state, diagnosis_class, diagnosis, diagnosis_left)"
-        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
+        "INSERT INTO finding(signature, shrink_key, idx, case_json, min_json, min_idx, trials, trials_max, minimal, report, state, diagnosis_class, diagnosis, diagnosis_left, what)"
+        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)"
         " ON CONFLICT(signature) DO UPDATE SET"
         " case_json = CASE WHEN excluded.idx <= idx THEN excluded.case_json ELSE case_json END," NEW_SHOWN("min_json") NEW_SHOWN("min_idx")
-            NEW_SHOWN("trials") NEW_SHOWN("trials_max") NEW_SHOWN("minimal") NEW_SHOWN("report") NEW_DIAGNOSIS("diagnosis_class")
-                NEW_DIAGNOSIS("diagnosis")
+            NEW_SHOWN("trials") NEW_SHOWN("trials_max") NEW_SHOWN("minimal") NEW_SHOWN("report") NEW_SHOWN("what")
+                NEW_DIAGNOSIS("diagnosis_class") NEW_DIAGNOSIS("diagnosis")
                     NEW_DIAGNOSIS("diagnosis_left") " state = CASE WHEN excluded.state = 'known' THEN 'known' ELSE state END,"
                                                     " idx = min(idx, excluded.idx)",
-    [SF_STORE_SQL_FINDING_ONE] = FINDING_ONE(LATER_COLUMNS),
-    [SF_STORE_SQL_FINDING_ALL] = FINDING_ALL(LATER_COLUMNS),
     [SF_STORE_SQL_FURTHER_INSERT] = "INSERT OR IGNORE INTO further(idx, shrink_key, signature) VALUES(?1, ?2, ?3)",
     [SF_STORE_SQL_FURTHER_ALL] = "SELECT idx, shrink_key, signature FROM further ORDER BY idx, shrink_key",
     [SF_STORE_SQL_FOLDER_SET] =
@@ -67,13 +71,11 @@ static const char *const statement_texts[SF_STORE_SQL_COUNT] = {
 
 /* An earlier store that is only read stays as it is. */
 static const char *text_of(const struct sf_store *store, enum sf_store_statement which) {
-  SF_ASSERT((unsigned)which < SF_STORE_SQL_COUNT && statement_texts[which] != NULL);
+  SF_ASSERT((unsigned)which < SF_STORE_SQL_COUNT);
   if (store->version < 5 && which == SF_STORE_SQL_VERDICT_ALL)
     return store->has_reasons ? VERDICT_ALL("reason", "1") : VERDICT_ALL("NULL", "1");
-  if (which == SF_STORE_SQL_FINDING_ONE && store->version < 4)
-    return store->version < 3 ? FINDING_ONE(LATER_COLUMNS_2) : FINDING_ONE(LATER_COLUMNS_3);
-  if (which == SF_STORE_SQL_FINDING_ALL && store->version < 4)
-    return store->version < 3 ? FINDING_ALL(LATER_COLUMNS_2) : FINDING_ALL(LATER_COLUMNS_3);
+  if (which == SF_STORE_SQL_FINDING_ONE) return FINDINGS(FINDING_ONE, store->version);
+  if (which == SF_STORE_SQL_FINDING_ALL) return FINDINGS(FINDING_ALL, store->version);
   if (which == SF_STORE_SQL_FURTHER_ALL && store->version < 4) return "SELECT NULL, NULL, NULL WHERE 0";
   return statement_texts[which];
 }

@@ -87,12 +87,14 @@ static void make_version_2(const char *path) {
   struct sf_store *store = open_ok(path, SF_STORE_CREATE);
   lease_is(store, 10, 10, 0, 10);
   add_ok(store, finding_make(3, "s"));
-  add_finding_ok(store, seen_make("s", 3, "{\"case\":3}", "{\"min\":3}"));
+  struct sf_store_finding seen = seen_make("s", 3, "{\"case\":3}", "{\"min\":3}");
+  seen.report = "signature    s\nwhat         the third is wrong\ncase         3\n";
+  add_finding_ok(store, seen);
   commit_ok(store);
   sf_store_close(store);
   execute(
       path,
-      "ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials; ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; ALTER TABLE finding DROP COLUMN diagnosis_class; ALTER TABLE finding DROP COLUMN diagnosis; ALTER TABLE finding DROP COLUMN diagnosis_left;"
+      "ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials; ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; ALTER TABLE finding DROP COLUMN diagnosis_class; ALTER TABLE finding DROP COLUMN diagnosis; ALTER TABLE finding DROP COLUMN diagnosis_left; ALTER TABLE finding DROP COLUMN what;"
       "ALTER TABLE verdict DROP COLUMN reason; ALTER TABLE verdict DROP COLUMN count; DROP TABLE further; DROP TABLE folder;"
       "PRAGMA user_version = 2");
 }
@@ -108,14 +110,18 @@ static void test_store_open_version_2_is_read_and_upgraded(void **state) {
   assert_true(found && finding.count == 1);
   assert_string_equal(finding.min_json, "{\"min\":3}");
   assert_string_equal(finding.diagnosis.text, "");
+  assert_string_equal(finding.what, "the third is wrong");
   sf_store_close(store);
   struct sf_store_options other = options_make(f->path, SF_STORE_RESUME);
   other.campaign = "seed=8\n";
   open_refused(&other, SF_EUSAGE, "made with another option");
   assert_int_equal(query(f->path, "PRAGMA user_version"), 2);
   store = open_ok(f->path, SF_STORE_RESUME);
+  assert_int_equal(sf_store_find(store, &finding, &found, "s", NULL), SF_OK);
+  assert_string_equal(finding.what, "the third is wrong");
   add_ok(store, finding_make(2, "s"));
   struct sf_store_finding seen = seen_make("s", 2, "{\"case\":2}", "{\"min\":2}");
+  seen.what = "the second is wrong";
   seen.diagnosis = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_SCALE, .left = 0.5, .text = "twice"};
   add_finding_ok(store, seen);
   commit_ok(store);
@@ -129,6 +135,7 @@ static void test_store_open_version_2_is_read_and_upgraded(void **state) {
   assert_int_equal(finding.diagnosis.cls, SF_DIAGNOSIS_SCALE);
   assert_string_equal(finding.diagnosis.text, "twice");
   assert_true(finding.diagnosis.left > 0.49 && finding.diagnosis.left < 0.51);
+  assert_string_equal(finding.what, "the second is wrong");
   sf_store_close(store);
 }
 
@@ -147,7 +154,7 @@ static void test_store_open_without_reasons_is_read_and_upgraded(void **state) {
   execute(
       f->path,
       "ALTER TABLE verdict DROP COLUMN reason; ALTER TABLE verdict DROP COLUMN count; DROP TABLE further; DROP TABLE folder; ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials;"
-      "ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; PRAGMA user_version = 3");
+      "ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; ALTER TABLE finding DROP COLUMN what; PRAGMA user_version = 3");
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
   assert_int_equal(summary.by_verdict[SF_VERDICT_INCONCLUSIVE], 1);
@@ -180,7 +187,7 @@ static void test_store_open_version_4_is_read_and_upgraded(void **state) {
   for (int64_t i = 0; i < 4; i++) add_ok(store, pass_make(i));
   commit_ok(store);
   sf_store_close(store);
-  execute(f->path, "ALTER TABLE verdict DROP COLUMN count; PRAGMA user_version = 4");
+  execute(f->path, "ALTER TABLE verdict DROP COLUMN count; ALTER TABLE finding DROP COLUMN what; PRAGMA user_version = 4");
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
   assert_int_equal(summary.cases, 4);
