@@ -19,7 +19,7 @@ static double power(int exponent) {
   return value;
 }
 
-/* Distance of the format's numbers around x. */
+/* The distance of the format's numbers around x. */
 static double spacing(double x, const struct grid *g) {
   uint64_t bits;
   memcpy(&bits, &x, sizeof bits);
@@ -59,7 +59,7 @@ int64_t sf_op_first_wrong(const struct sf_op_result *result, int64_t *judged) {
   return -1;
 }
 
-/* Squares of errors and of values of one row; counts what is wrong. */
+/* Adds the squares of errors and of values of one row; counts wrong elements. */
 static void measure_row(struct sf_op_error *out, const struct sf_op_result *r, int64_t row, double *error, double *size) {
   int64_t wrong = 0;
   for (int64_t i = row * r->cols; i < (row + 1) * r->cols; i++) {

@@ -2,7 +2,7 @@
 
 static bool certain_nan(struct sf_num a) { return isnan(a.v) && a.e == 0; }
 static bool certain_infinity(struct sf_num a) { return isinf(a.v) && a.e == 0; }
-/* Certain enough that IEEE arithmetic says what becomes of it. */
+/* Whether the number is certain enough for IEEE arithmetic to define the result. */
 static bool settled(struct sf_num a) { return sf_num_plain(a) || certain_infinity(a); }
 static bool may_be_zero(struct sf_num a) { return fabs(a.v) <= a.e; }
 
@@ -37,7 +37,7 @@ struct sf_num sf_num_sqrt_special(struct sf_num a) {
 struct sf_num sf_num_exp_special(struct sf_num a) {
   if (certain_nan(a)) return sf_num(NAN);
   if (certain_infinity(a)) return sf_num(exp(a.v));
-  /* From 89 on it overflows, below -104 it is less than half of the smallest number. */
+  /* From 89 on the exponential overflows; below -104 it is less than half of the smallest number. */
   if (a.v - a.e > 89) return sf_num(INFINITY);
   if (a.v + a.e < -104) return (struct sf_num){0, SF_NUM_TINY};
   if (a.v + a.e < 88) return (struct sf_num){exp(a.v), exp(a.v) * expm1(a.e) + 4 * SF_NUM_U * exp(a.v + a.e) + SF_NUM_TINY};

@@ -1,17 +1,17 @@
-/* GELU, SwiGLU, squared ReLU. The normal distribution and the logistic function are taken for primitives with an error of their own, like
- * the exponential: the device promises 7.3 u (vec_math.h), relative in both tails. */
+/* GELU, SwiGLU, squared ReLU. The normal distribution and the logistic function count as primitives with an error of their own, like the
+ * exponential: the device promises 7.3 u (vec_math.h), relative in both tails. */
 #include "oracles/ops/op_internal.h"
 
 static const double primitive = 8 * SF_NUM_U;
 
-/* Phi(x). By 1 + erf the sum rounds at the size of 1, and erf itself to an ulp of at most 1: 2 u in half of it. */
+/* Phi(x). Computed as 1 + erf, the sum rounds at the size of 1, and erf itself to an ulp of at most 1: 2 u in half of it. */
 static struct sf_num cumulative(double x, bool plain_tails) {
   if (isnan(x)) return sf_num(NAN);
   const double v = 0.5 * erfc(-x * M_SQRT1_2);
   return (struct sf_num){v, primitive * v + 8 * SF_NUM_TINY + (plain_tails ? 2 * SF_NUM_U : 0)};
 }
 
-/* x phi(x). With exp(-x^2 / 2) taken of a rounded square the exponent's error is u x^2 / 2, twice. */
+/* x phi(x). If exp(-x^2 / 2) takes a rounded square, the exponent's error is u x^2 / 2, twice. */
 static struct sf_num weighted_density(double x, bool plain_tails) {
   if (isnan(x) || isinf(x)) return isnan(x) ? sf_num(NAN) : sf_num_unknown();
   const double square = x * x, v = x * exp(-0.5 * square) * 0.39894228040143268;

@@ -22,7 +22,7 @@ static struct seen seen(const struct sf_op_view *view, const int32_t *begins, in
   return (struct seen){first < last ? first : last, last};
 }
 
-/* Any integer becomes a column that may be a row's first. */
+/* Turns any integer into a possible first column of a row. */
 static void fit_begins(const struct sf_op_view *view, int32_t *begins) {
   const int64_t span = view->attrs[COLUMN] + view->dims[1] + 1;
   for (int64_t r = 0; view->attrs[BEGINS] && r < view->dims[0]; r++) begins[r] = (int32_t)(begins[r] % span);
@@ -35,7 +35,7 @@ static bool stats_shape(struct sf_op_shape *out, const int64_t *dims, const int6
   return true;
 }
 
-/* Sums of exponentials are above zero; every other row begins anew. A maximum that is NaN never stands beside another sum. */
+/* Sums of exponentials are above zero; every other row begins anew. A NaN maximum always belongs to a NaN sum. */
 static void stats_prepare(struct sf_op_view *view) {
   fit_begins(view, view->at[1].ints);
   for (int64_t r = 0; r < view->dims[0]; r++) {
@@ -53,7 +53,7 @@ static void stats_row(struct sf_op_view *view, int64_t row) {
   *max = sf_op_in(view, 2, row);
   *sum = sf_op_in(view, 3, row);
   if (s.first == s.end) return;
-  /* Which maximum stands beside a sum that is NaN is not promised. */
+  /* The maximum that belongs to a NaN sum is not promised. */
   if (isnan(block_top) || isnan(before)) {
     *max = sf_num_unknown();
     *sum = sf_num(NAN);
@@ -79,7 +79,7 @@ static bool probs_shape(struct sf_op_shape *out, const int64_t *dims, const int6
   return true;
 }
 
-/* A row's maximum is at least that of its block, but for those of every fourth row. */
+/* A row's maximum is at least that of its block, except in every fourth row. */
 static void probs_prepare(struct sf_op_view *view) {
   fit_begins(view, view->at[2].ints);
   for (int64_t r = 0; r < view->dims[0]; r++) {

@@ -4,12 +4,12 @@
 
 static const float label_shares[2] = {1.0f, 0.9f}, other_shares[3] = {0.0f, 0.0015f, 0.02f};
 
-/* Any integer becomes a label; some lie on another shard. */
+/* Turns any integer into a label; some lie on another shard. */
 static void fit_labels(const struct sf_op_view *view, int operand) {
   int32_t *labels = view->at[operand].ints;
   for (int64_t r = 0; r < view->dims[0]; r++) labels[r] = (int32_t)(view->attrs[0] + labels[r] % (view->dims[1] + 2) - 1);
 }
-/* Rows' maxima over all shards: at least this one's, but for every fourth row. */
+/* Maxima of rows over all shards: at least this shard's, except in every fourth row. */
 static void fit_maxima(const struct sf_op_view *view, int operand) {
   for (int64_t r = 0; r < view->dims[0]; r++)
     if (r % 4 != 3)

@@ -72,7 +72,7 @@ static struct sf_num distance(const struct sf_op_view *view, int64_t row, int64_
   return sf_num_sub(sf_op_in(view, 1, row * view->dims[1] + col), sf_op_in(view, 2, 2 * row));
 }
 
-/* (x - mean) rstd, the mean and the deviation being given. */
+/* (x - mean) rstd, with a given mean and deviation. */
 static struct sf_num normalised(const struct sf_op_view *view, int64_t row, int64_t col) {
   return sf_num_mul(distance(view, row, col), sf_op_in(view, 2, 2 * row + 1));
 }

@@ -1,4 +1,4 @@
-/* Rotary embedding and word embedding: rows that are turned, picked and added. */
+/* Rotary embedding and word embedding: rows that are rotated, picked and added. */
 #include "oracles/ops/op_internal.h"
 
 enum { REPEAT, FIRST, INVERSE }; /* rows_per_position - 1, position_first */
@@ -25,7 +25,7 @@ static void rotate(struct sf_op_view *view) {
   }
 }
 
-/* Any integer becomes a word's number; some are just outside of [first, first + vocab). */
+/* Turns any integer into a word's number; some are just outside of [first, first + vocab). */
 static void fit_ids(const struct sf_op_view *view, int operand, int64_t vocab) {
   int32_t *ids = view->at[operand].ints;
   for (int64_t r = 0; r < view->at[operand].cols; r++) ids[r] = (int32_t)(view->attrs[0] + ids[r] % (vocab + 2) - 1);

@@ -11,7 +11,7 @@ static bool gemm_shape(struct sf_op_shape *out, const int64_t *dims, const int64
   return true;
 }
 
-/* One element: the sum of alpha a b, and of c when accumulating, in any order; a product that is scaled at its end must itself stay in
+/* One element: the sum of alpha a b, and of c when accumulating, in any order. A product that is scaled at its end must itself stay in
  * range. */
 static struct sf_num gemm_element(const struct sf_op_view *view, int64_t row, int64_t col) {
   const int64_t m = view->dims[0], n = view->dims[1], k = view->dims[2];
@@ -25,7 +25,7 @@ static struct sf_num gemm_element(const struct sf_op_view *view, int64_t row, in
   if (view->attrs[2] == 0) return product;
   const double before = (double)view->at[2].x[row * n + col];
   product = sf_num_add(product, sf_num(before));
-  /* Where the sum begins with c every one of its k roundings may be of c's size, and its partial sums too. */
+  /* If the sum begins with c, every one of its k roundings may be of c's size, and its partial sums too. */
   if (!isnan(product.v) && isfinite(before) && fabs(before) + fabs(alpha) * sum.size >= SF_NUM_RANGE) return sf_num_unknown();
   if (sf_num_plain(product)) product.e += (double)k * SF_NUM_U * (fabs(before) + fabs(alpha) * sum.size);
   return product;

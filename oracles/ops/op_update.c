@@ -1,4 +1,4 @@
-/* One step of Adam, and rounding at random. */
+/* One step of Adam, and stochastic rounding. */
 #include "oracles/ops/op_internal.h"
 
 enum { LR, BETA2, STEP, EPSILON, DECAY, GRAD_SCALE };
@@ -19,7 +19,7 @@ static bool adam_shape(struct sf_op_shape *out, const int64_t *dims, const int64
   return sf_op_shape_vector(out, 5, dims[0]);
 }
 
-/* A constant that fp32 holds rounded. */
+/* A constant that is rounded to fp32. */
 static struct sf_num constant(double v) { return (struct sf_num){v, SF_NUM_U * fabs(v)}; }
 
 static void adam(struct sf_op_view *view) {
@@ -45,7 +45,8 @@ static bool stochastic_shape(struct sf_op_shape *out, const int64_t *dims, const
   return sf_op_shape_vector(out, 4, dims[0]);
 }
 
-/* Of the two bf16 neighbours the one away from zero, where the part of their distance that x has gone and random / 2^16 make 1 together. */
+/* Rounds to the bf16 neighbour away from zero if the fraction of their distance that x has covered and random / 2^16 make at least 1
+ * together. */
 static double stochastic(float x, int32_t random) {
   if (!isfinite(x) || x == 0) return (double)x;
   const double size = fabs((double)x);

@@ -1,4 +1,4 @@
-/* Operations, what a target takes of them, and cases, for people. */
+/* Describes operations, the cases of them that a target takes, and single cases. */
 #include "harness/base/sinks.h"
 #include "harness/run/opfuzz/op_device.h"
 #include "harness/run/opfuzz/op_report.h"

@@ -84,7 +84,7 @@ CALL(rotate) {
   DEV->rotate(a->dev, f(a, 2), ld(a, 2), f(a, 0), ld(a, 0), f(a, 1), a->dims[0], a->attrs[0] + 1, a->attrs[1], 2 * a->dims[1], a->attrs[2],
               a->store);
 }
-/* Of an activation; one that is not gated has the dimension count alone. */
+/* Runs an activation; one that is not gated has only the dimension count. */
 static void activate(const struct args *a, enum sf_activation activation, bool gated) {
   DEV->activation_fwd[activation](a->dev, f(a, 1), f(a, 0), gated ? a->dims[0] : 1, a->dims[gated], a->store);
 }
@@ -153,7 +153,7 @@ static const struct { const char *name; void (*call)(const struct args *a);
              ROW(adam),
              ROW(round_stochastic)};
 enum { CALLS = sizeof calls / sizeof calls[0] };
-/* A new operation of the device must come in here too. */
+/* A new operation of the device needs a row here. */
 _Static_assert(CALLS == (sizeof(struct sf_device_ops) - sizeof(const char *)) / sizeof(void (*)(void)),
                "every operation of the device is fuzzed");
 

@@ -8,14 +8,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Address space of far rows, and how much of its beginning cannot be touched: a wrapped index reaches 2^31 elements back. */
+/* Address space of far rows, and the part at its beginning that cannot be touched: a wrapped index reaches 2^31 elements back. */
 #define FAR_BYTES (INT64_C(56) << 30)
 #define FAR_BEFORE (INT64_C(16) << 30)
 enum { GUARD_BYTES = 64, WALL_BYTES = 1 << 16, ELEMENT_MAX_BYTES = 8 };
 
-/* Signalling NaNs; of E4M3 its one NaN. Where free() is given an operand, the bytes in front of it stand for the size of a block: but for
- * E5M2 they have bit 1 set, by which glibc refuses it at once ("munmap_chunk(): invalid pointer") and looks for no arena, at an address
- * that may be anything. */
+/* Signalling NaNs; for E4M3 its only NaN. If a plugin calls free() on an operand, glibc takes the bytes before it for the size of a block.
+ * Except for E5M2 they have bit 1 set, so glibc refuses at once ("munmap_chunk(): invalid pointer") and looks for no arena at an arbitrary
+ * address. */
 static uint64_t poison_of(const struct sf_op_place *place) {
   if (place->element == SF_OP_INT32) return 0x5a5a5a5a;
   if (place->element == SF_OP_UINT16) return 0xa7a7;
@@ -29,7 +29,7 @@ static uint64_t poison_of(const struct sf_op_place *place) {
   }
 }
 
-/* Whether an output that still holds it was not written: an E4M3 number may well be NaN. */
+/* Whether an output with the poison was surely not written: an E4M3 number may well be NaN. */
 static bool poison_is_telling(const struct sf_op_place *place) { return !(place->dtype == SF_F8E4M3 && place->size_bytes == 1); }
 
 /* Memory with walls before and behind it. */
@@ -43,12 +43,12 @@ static void map_walled(struct sf_op_memory *out) {
 enum sf_status sf_op_memory_create(struct sf_op_memory *out, int64_t max_elements, const struct sf_memory *from, bool walled) {
   memset(out, 0, sizeof *out);
   out->capacity = max_elements;
-  /* A case at the limit, rows SF_OP_PAD_MAX apart; guards and starts of every operand. Cases that need more are laid out without a pad. */
+  /* Room for a case at the limit with rows SF_OP_PAD_MAX apart, guards, and starts of every operand. Cases that need more get no pad. */
   out->arena_bytes = ((size_t)max_elements * ELEMENT_MAX_BYTES * 8 + SF_OP_OPERANDS_MAX * 4096 + 4095) / 4096 * 4096;
   out->from = from;
   if (from) out->arena = from->alloc(from->context, out->arena_bytes);
   else map_walled(out);
-  /* Blocks are up to twice as large as what lies in them. */
+  /* Blocks are up to twice as large as their contents. */
   out->snapshot_bytes = walled ? 2 * out->arena_bytes : out->arena_bytes;
   if (walled) out->walled = sf_walled_pool_create();
   const size_t count = (size_t)max_elements + 1;
@@ -87,8 +87,8 @@ static void describe(struct sf_op_place *place, const struct sf_op_operand *oper
                                                          : 4;
 }
 
-/* Memory for rows that are far apart. False where such a space is refused, a device has memory of its own, or the operand does not fit: it
- * is laid out without a pad then. */
+/* Whether rows can be far apart. False if the system refuses the space, the device has memory of its own, or the operand does not fit: then
+ * it gets no pad. */
 static bool far_fits(struct sf_op_memory *memory, const struct sf_op_place *place, int64_t pad) {
   const int64_t most = FAR_BYTES - FAR_BEFORE - 4096;
   if (memory->from != NULL || memory->far_used || place->rows > SF_OP_FAR_ROWS ||
@@ -116,7 +116,7 @@ static void put_far(struct sf_op_memory *memory, struct sf_op_place *place, int6
   SF_ASSERT_LE(memory->used, memory->snapshot_bytes);
 }
 
-/* Where row r of an operand begins in the snapshot. */
+/* The begin of an operand's row r in the snapshot. */
 static char *snapshot_row(const struct sf_op_memory *memory, const struct sf_op_place *place, int64_t r) {
   if (place->far) return memory->snapshot + place->home + (size_t)r * place->pitch + GUARD_BYTES;
   return memory->snapshot + place->home + (place->at - place->region) + (size_t)(r * place->ld) * place->size_bytes;
@@ -127,12 +127,12 @@ static char *far_row(const struct sf_op_place *place, int64_t r) {
   return place->at + (size_t)(r * place->ld) * place->size_bytes - GUARD_BYTES;
 }
 
-/* Elements from the first one to behind the last one. */
+/* The number of elements from the first up to and including the last. */
 static size_t extent(const struct sf_op_place *place) {
   return place->rows > 0 && place->cols > 0 ? (size_t)((place->rows - 1) * place->ld + place->cols) : 0;
 }
 
-/* In a block of its own, which it ends at. False where there is no memory for one. */
+/* Puts the operand at the end of a block of its own. False if there is no memory for one. */
 static bool put_walled(struct sf_op_memory *memory, struct sf_op_place *place, int64_t start, int32_t number) {
   struct sf_walled *block =
       sf_walled_take(memory->walled, extent(place) * place->size_bytes, (size_t)start * place->size_bytes % SF_WALLED_ALIGNMENT);
@@ -144,7 +144,7 @@ static bool put_walled(struct sf_op_memory *memory, struct sf_op_place *place, i
   return true;
 }
 
-/* Where operand i lies: its own region, or an input's. */
+/* Places operand i: in a region of its own, or in an input's. */
 static void put(struct sf_op_memory *memory, const struct sf_op_case *c, const struct sf_op *op, int32_t i) {
   struct sf_op_place *place = &memory->places[i];
   const int32_t shared = c->field[SF_OP_IN_PLACE] && op->operands[i].in_place ? op->operands[i].in_place - 1 : -1;
@@ -187,7 +187,7 @@ static void poison(const struct sf_op_memory *memory, const struct sf_op_place *
   for (size_t at = place->begin; at < place->end; at += sizeof pattern) memcpy(memory->snapshot + at, &pattern, sizeof pattern);
 }
 
-/* Dense values into the operand's memory. */
+/* Copies dense values into the operand's memory. */
 static void pack(struct sf_op_memory *memory, int32_t i) {
   const struct sf_op_place *place = &memory->places[i];
   const struct sf_op_array *array = &memory->view.at[i];
@@ -204,7 +204,7 @@ static void pack(struct sf_op_memory *memory, int32_t i) {
   }
 }
 
-/* Dense arrays of inputs, wants of outputs. */
+/* Lays out the dense arrays of inputs, and the wanted values of outputs. */
 static void lay_dense(struct sf_op_memory *memory, const struct sf_op *op) {
   int64_t dense = 0, want = 0;
   for (int32_t i = 0; i < op->operand_count; i++) {
@@ -224,7 +224,7 @@ static void lay_dense(struct sf_op_memory *memory, const struct sf_op *op) {
   }
 }
 
-/* What the snapshot has, to where it belongs. */
+/* Copies the snapshot to the operands. */
 static void lay_out(struct sf_op_memory *memory) {
   for (int32_t i = 0; i < memory->view.op->operand_count; i++) {
     const struct sf_op_place *place = &memory->places[i];
@@ -298,7 +298,7 @@ int32_t sf_op_memory_collect(struct sf_op_memory *memory, int run, int64_t *elem
   return unwritten;
 }
 
-/* The same of rows that are far apart. */
+/* Finds damage around rows that are far apart. */
 static int32_t far_damage(const struct sf_op_memory *memory, bool *inside, int64_t *offset) {
   for (int32_t i = 0; memory->far_used && i < memory->view.op->operand_count; i++) {
     const struct sf_op_place *place = &memory->places[i];

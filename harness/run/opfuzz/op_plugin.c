@@ -1,15 +1,15 @@
-/* What a plugin's entries take, and a case handed to it. */
+/* Which cases a plugin's entries take, and how a case is passed to it. */
 #include "harness/run/opfuzz/op_device.h"
 #include "targets/plugin/plugin.h"
 
 #include <string.h>
 #include <unistd.h>
 
-/* Whether both take some size of the dimension: one that is a multiple of both numbers. */
+/* Whether both take a common size of the dimension: a multiple of both numbers. */
 static bool share_size(const struct sf_op_entry *a, const struct sf_op_entry *b, int32_t dim) {
   const int64_t least = a->op->dim_min[dim], max = a->dim_max[dim] < b->dim_max[dim] ? a->dim_max[dim] : b->dim_max[dim];
   const int64_t x = a->dim_multiple[dim], y = b->dim_multiple[dim];
-  if (least <= 0) return true; /* 0 is a multiple of all */
+  if (least <= 0) return true; /* 0 is a multiple of every number */
   for (int64_t size = (least + x - 1) / x * x; size <= max; size += x)
     if (size % y == 0) return true;
   return false;
@@ -47,7 +47,7 @@ static struct shardfuzz_type type_of(const struct sf_op_place *place) {
   return types[place->dtype];
 }
 
-/* Lists live on this stack frame: a plugin that keeps a pointer reads what is no longer there. */
+/* Lists live in this stack frame: a plugin that keeps a pointer reads memory that is gone. */
 int sf_op_plugin_call(void *context, const struct sf_op_entry *entry, struct sf_op_memory *memory, const struct sf_op_case *c) {
   const struct sf_op *op = memory->view.op;
   const struct shardfuzz_operation *declared = sf_plugin_operation(context, entry->declared);
@@ -75,6 +75,6 @@ int sf_op_plugin_call(void *context, const struct sf_op_entry *entry, struct sf_
                                       .attributes = attributes};
   const pid_t process = getpid();
   const int result = entry->backward ? declared->backward(&call) : declared->forward(&call);
-  if (getpid() != process) _exit(0); /* a process that the plugin forked has come back in this one's stead */
+  if (getpid() != process) _exit(0); /* this is a process that the plugin forked */
   return result;
 }

@@ -1,4 +1,4 @@
-/* What a trial showed, for people. */
+/* Reports the outcome of a trial for people. */
 #include "harness/run/opfuzz/op_report.h"
 #include "harness/base/sinks.h"
 #include "harness/run/opfuzz/case/op_operands.h"
@@ -79,7 +79,7 @@ void sf_op_what(char *out, size_t size, const struct sf_op *op, const struct sf_
   }
 }
 
-/* The case's row, by all that a target of its name may take: its library need not be there. */
+/* The case's row, according to any target of that name: the library need not be there. */
 static enum sf_status row_of(struct sf_op_case *out, const struct sf_op_target **target, const struct sf_case *c, struct sf_error *error) {
   static struct sf_op_target reference;
   sf_op_target_reference(&reference, c->target, SF_OP_ELEMENTS_MOST);

@@ -1,5 +1,5 @@
-/* Passes: dimensions one by one; all smaller shapes, smallest first, when they are few; what is not shape. A shape that fails only for some
- * values must not be missed, so shapes are tried with several seeds. */
+/* Passes: dimensions one by one; all smaller shapes, smallest first, if they are few; then everything but the shape. A shape may fail only
+ * for some values, so shapes are tried with several seeds. */
 #include "harness/run/opfuzz/op_shrink.h"
 
 enum { SEEDS = 12, SHAPES_MAX = 400, LOWER_STEPS = 4 };
@@ -15,7 +15,7 @@ static int32_t list_present(int32_t *out, int32_t count, const struct sf_op *op,
   return count;
 }
 
-/* The dimensions, or what is not shape, in the order in which it is lowered. */
+/* The dimensions, or all other fields, in the order in which they are lowered. */
 static int32_t list_fields(int32_t out[SF_OP_FIELDS], const struct sf_op_entry *entry, bool dims) {
   int32_t count = 0;
   for (int32_t i = 0; i < (dims ? entry->op->dim_count : entry->op->attr_count); i++) out[count++] = (dims ? SF_OP_DIM : SF_OP_ATTR) + i;
@@ -32,7 +32,7 @@ static int32_t list_fields(int32_t out[SF_OP_FIELDS], const struct sf_op_entry *
   return count;
 }
 
-/* One number made smaller: its smallest value, the next, half the way, one less. False where that is none. */
+/* Lowers one number: to its smallest value, the next, half way, by one. False if that is not smaller. */
 static bool lower(struct sf_op_case *c, const struct sf_op_entry *entry, int32_t field, int64_t how) {
   const int64_t least = sf_op_field_min(entry, field), value = c->field[field],
                 step = is_dim(field) ? entry->dim_multiple[field - SF_OP_DIM] : 1;

@@ -79,7 +79,7 @@ static bool name_known(const struct sf_op *op, const char *name, bool dims) {
   return false;
 }
 
-/* A fixed attribute or a limit that no operation of the declaration has is a mistake that would otherwise widen the cases in silence. */
+/* Refuses a fixed attribute or a limit that no operation of the declaration has: such a mistake would silently widen the cases. */
 static enum sf_status check_names(const struct sf_op_target *target, int32_t first, const struct shardfuzz_operation *declared,
                                   struct sf_error *error) {
   for (int32_t k = 0; k < declared->fixed_count + declared->limit_count; k++) {
@@ -127,7 +127,7 @@ struct declaration {
   struct sf_op_target target;
 };
 
-/* In a process of its own. */
+/* Runs in a process of its own. */
 static void read_declaration(void *answer) {
   struct declaration *out = answer;
   const struct shardfuzz_plugin *plugin = NULL;

@@ -31,7 +31,7 @@ static void at_element(struct sf_op_outcome *outcome, enum sf_finding_class cls,
   outcome->col = cols ? element % cols : element;
 }
 
-/* Of a write beside an operand. */
+/* Names the place of a write beside an operand. */
 static void name_place(struct sf_op_outcome *outcome, const struct sf_op_memory *memory) {
   const struct sf_op_place *place = &memory->places[outcome->operand];
   char where[sizeof outcome->said - 8];
@@ -42,7 +42,7 @@ static void name_place(struct sf_op_outcome *outcome, const struct sf_op_memory 
   snprintf(outcome->said, sizeof outcome->said, "writes %s", where);
 }
 
-/* One call and what it left behind; false when that is a finding. */
+/* Makes one call and checks what it left behind; false when that is a finding. */
 static bool run_once(struct sf_op_outcome *outcome, struct sf_op_memory *memory, const struct sf_op_runner *runner,
                      const struct sf_op_entry *entry, const struct sf_op_case *c, int run) {
   int64_t element = 0;
@@ -76,7 +76,7 @@ static bool run_once(struct sf_op_outcome *outcome, struct sf_op_memory *memory,
 
 static bool same(double a, double b) { return a == b ? signbit(a) == signbit(b) : isnan(a) && isnan(b); }
 
-/* False, and the place, where two runs differ. */
+/* Compares two runs; false, with the place, where they differ. */
 static bool compare_runs(struct sf_op_outcome *outcome, const struct sf_op_memory *memory) {
   const struct sf_op *op = memory->view.op;
   for (int32_t i = 0; i < op->operand_count; i++) {

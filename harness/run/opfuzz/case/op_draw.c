@@ -1,4 +1,4 @@
-/* Drawing cases, and which cases a target takes. */
+/* Draws cases, and says which cases a target takes. */
 #include "harness/run/opfuzz/case/op_case.h"
 
 #include "harness/base/assert.h"
@@ -9,7 +9,7 @@
 
 static int64_t below(struct sf_pcg *pcg, int64_t bound) { return (int64_t)sf_pcg_below(pcg, (uint64_t)bound); }
 
-/* Around the widths of vectors and tiles, and primes. */
+/* Sizes around the widths of vectors and tiles, and primes. */
 static const int64_t edges[] = {7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 127, 128, 129, 255, 256, 257};
 static const int64_t primes[] = {2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 53, 61, 67, 97, 131, 251};
 enum {
@@ -31,7 +31,7 @@ static int64_t draw_size(struct sf_pcg *pcg, int64_t max) {
   return size > max ? below(pcg, max + 1) : size;
 }
 
-/* Within the target's limits: rounded up to a multiple, or down where that is too much. */
+/* Fits a size into the target's limits: rounds it up to a multiple, or down if that is too large. */
 static int64_t fit_dim(const struct sf_op_entry *entry, int32_t dim, int64_t size) {
   const int64_t multiple = entry->dim_multiple[dim], max = entry->dim_max[dim], least = sf_op_field_min(entry, SF_OP_DIM + dim);
   if (size > max) size = max;
@@ -46,7 +46,7 @@ int64_t sf_op_case_elements(const struct sf_op *op, const struct sf_op_shape *sh
   return count;
 }
 
-/* What the case costs: its elements, or for products the multiplications, eight of which count as one. */
+/* The cost of a case: its elements, or for products the multiplications, eight of which count as one. */
 static int64_t cost(const struct sf_op *op, const struct sf_op_shape *shapes, const int64_t *dims) {
   int64_t product = 1;
   for (int32_t i = 0; i < op->dim_count; i++) product *= dims[i];
@@ -111,7 +111,7 @@ static void draw_memory(struct sf_op_case *c, const struct sf_op_entry *entry, s
   c->field[SF_OP_IN_PLACE] = may_share && entry->in_place && below(pcg, 3) == 0;
 }
 
-/* One operand of a small case has its rows far apart. */
+/* Puts the rows of one operand far apart, in some small cases. */
 static void draw_far(struct sf_op_case *c, const struct sf_op_entry *entry, struct sf_pcg *pcg) {
   const struct sf_op *op = entry->op;
   if (entry->declared < 0 || !entry->strided || below(pcg, FAR_ONE_IN) != 0) return;
@@ -171,7 +171,7 @@ static int64_t field_max(const struct sf_op_entry *entry, int32_t field) {
   if (field < SF_OP_PAD) return entry->unaligned ? SF_OP_START_MAX : 0;
   if (!entry->strided || !op->operands[field - SF_OP_PAD].strided) return 0;
   return entry->declared >= 0 ? SF_OP_FAR_PAD + SF_OP_FAR_SPREAD
-                              : SF_OP_PAD_MAX; /* a product of the device hands its strides to libraries that count in 32 bits */
+                              : SF_OP_PAD_MAX; /* a product of the device passes its strides to libraries that count in 32 bits */
 }
 
 static bool formats_valid(const struct sf_op_entry *entry, const struct sf_op_case *c, struct sf_error *error) {

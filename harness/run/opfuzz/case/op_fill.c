@@ -11,7 +11,7 @@ static uint64_t element_bits(uint64_t key, int64_t row, int64_t col) {
   return sf_mix64(key + (uint64_t)(row * ROW_STEP + col) * UINT64_C(0x9e3779b97f4a7c15));
 }
 
-/* Distribution, scale and offset of consistent tensors that a choice stands for. */
+/* The distribution, scale and offset of consistent tensors that a choice stands for. */
 static struct sf_fill fill_of(enum sf_op_values values, uint64_t key) {
   struct sf_fill fill = {.key = key, .scale = 1, .dtype = SF_F32};
   if ((int)values < (int)SF_DIST_COUNT) fill.dist = (enum sf_value_dist)values;
@@ -51,7 +51,7 @@ static float special_number(enum sf_op_special kind, uint64_t bits) {
   return NAN;
 }
 
-/* One element in eight of a small operand, one in 64 of a large one. */
+/* Replaces one element in eight of a small operand, and one in 64 of a large one. */
 static void sprinkle(struct sf_op_array *array, enum sf_op_special kind, uint64_t key) {
   const uint64_t rare = array->rows * array->cols <= 64 ? 8 : 64;
   for (int64_t r = 0; r < array->rows; r++)
@@ -67,7 +67,7 @@ static void fill_whole(struct sf_op_array *array, enum sf_op_fill fill, uint64_t
       array->ints[r * array->cols + j] = (int32_t)(element_bits(key, r, j) >> (fill == SF_OP_BITS ? 48 : 34));
 }
 
-/* What has a fixed range: uniform draws, which reach +-1.7. */
+/* Limits an operand with a fixed range, made from uniform draws, which reach +-1.7. */
 static void limit(struct sf_op_array *array, enum sf_op_fill fill) {
   for (int64_t i = 0; i < array->rows * array->cols; i++) {
     const float x = array->x[i];

@@ -130,7 +130,7 @@ enum sf_status sf_op_case_of(struct sf_op_case *out, const struct sf_case *c, co
   const enum sf_status status = fields ? read_fields(&read, fields, op, error) : SF_ENOMEM;
   json_decref(fields);
   if (status != SF_OK) return status;
-  /* Several entries may have the operation: with other attributes fixed. */
+  /* Several entries may have the operation, with other attributes fixed. */
   for (; read.entry < target->entry_count; read.entry++)
     if (sf_op_of(target, &read) == op && sf_op_case_valid(target, &read, NULL, &reason)) {
       *out = read;

@@ -55,10 +55,10 @@ void sf_op_operands_destroy(struct sf_op_operands *values) {
 
 /* --- what went into an element ------------------------------------------------------------------------------------------------ */
 
-/* Elements first, first + step, .. of an array. */
+/* The elements first, first + step, .. of an array. */
 struct slice {
   int64_t first, step, count;
-  int64_t beside; /* which of them lies in the element's row and column; -1: none */
+  int64_t beside; /* the one in the element's row and column; -1: none */
 };
 
 static struct slice slice_of(const struct sf_op_array *in, const struct sf_op_array *out, int64_t row, int64_t col) {
@@ -86,7 +86,7 @@ static double size_at(const struct sf_op_array *in, int64_t element) {
   return isnan(size) ? INFINITY : size;
 }
 
-/* The largest ones, the first of equal ones first. */
+/* Tells the largest elements; of equal ones the first comes first. */
 static void tell_largest(struct sf_text *out, const struct sf_op_array *in, const struct slice *s) {
   int64_t told[LARGEST];
   for (int n = 0; n < LARGEST; n++) {
