@@ -34,7 +34,7 @@ static void sum_f32(void *in, void *inout, int *count, MPI_Datatype *type) {
   for (int i = 0; i < *count; i++) b[i] = same_nan(a[i] + b[i]);
 }
 
-/* bf16 and fp16: in fp32, then rounded. */
+/* bf16 and fp16: compute in fp32, then round. */
 #define PACKED_OPERATOR(name, format, result)                                                                                              \
   static void name(void *in, void *inout, int *count, MPI_Datatype *type) {                                                                \
     (void)type;                                                                                                                            \
@@ -116,7 +116,7 @@ static void groups_grow(struct sf_mpi *mpi, const struct sf_comm_call *call) {
   mpi->group_mask = mask;
 }
 
-/* All members meet here at the first use of a group, as they do in NCCL. */
+/* All members come here at the first use of a group, as in NCCL. */
 static MPI_Comm comm_create(struct sf_mpi *mpi, const struct sf_group *group, uint64_t key, const struct sf_comm_call *call) {
   int *ranks = mpi_scratch(mpi, 0, (size_t)group->size * sizeof *ranks);
   for (int32_t i = 0; i < group->size; i++) ranks[i] = mpi->first + group->ranks[i];
@@ -149,7 +149,8 @@ MPI_Comm mpi_group_comm(struct sf_mpi *mpi, const struct sf_group *group, const 
 
 /* --- agreement -------------------------------------------------------------------------------------------------- */
 
-/* Both the minimum and, negated, the maximum of the members' fingerprints. All-to-all counts are compared piece by piece. */
+/* Fills in the call's fingerprint and its negation, so that one minimum over the members gives the smallest and the largest fingerprint.
+ * All-to-all counts are compared piece by piece. */
 void mpi_fingerprint(int64_t out[2], const struct sf_comm_call *call) {
   uint64_t hash = sf_hash_u64((uint64_t)call->op, call->op == SF_COMM_ALL_TO_ALL ? 0 : (uint64_t)call->count);
   hash = sf_hash_u64(hash, (uint64_t)call->wire << 8 | (uint64_t)call->reduce);
@@ -203,7 +204,7 @@ void mpi_report_disagreement(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_
   char first_text[160], other_text[160];
   mpi_summary_text(first_text, &all[0]);
   mpi_summary_text(other_text, &all[other]);
-  mpi->report->rank = all[0].rank; /* the same on all members, as is the label: any of them may be the first to tell */
+  mpi->report->rank = all[0].rank; /* the same on all members, as the label is: any of them may be the first to report */
   mpi->report->manner = mpi_manner_of(&all[0], &all[other]);
   mpi_leave(mpi, SF_EMISMATCH, all[0].label, "%s, %s", first_text, other_text);
 }
@@ -215,7 +216,7 @@ static void check_agreement(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_c
   if (fingerprint[0] != -fingerprint[1]) mpi_report_disagreement(mpi, comm, call);
 }
 
-/* The piece that differs is known to its receiver; the receiver that comes last in the group tells everybody. */
+/* Only its receiver knows which piece differs; the last such receiver in the group tells the others. */
 static void check_pieces(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_call *call) {
   const int32_t size = call->group->size;
   int64_t *sent = mpi_scratch(mpi, 0, (size_t)size * sizeof *sent);
@@ -239,7 +240,7 @@ static void check_pieces(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm
 
 /* --- data ------------------------------------------------------------------------------------------------------- */
 
-/* What goes out: the caller's buffer, or its bf16 or fp16 values packed into scratch 0. */
+/* The buffer to send: the caller's, or its bf16 or fp16 values packed into scratch 0. */
 static const void *outgoing(struct sf_mpi *mpi, const struct sf_comm_call *call, int64_t count) {
   if (!sf_dtype_is_packed(call->wire)) return call->send;
   uint16_t *wire = mpi_scratch(mpi, 0, (size_t)count * sizeof *wire);
@@ -247,7 +248,7 @@ static const void *outgoing(struct sf_mpi *mpi, const struct sf_comm_call *call,
   return wire;
 }
 
-/* Where it comes in: the caller's buffer, or scratch 1. */
+/* The buffer to receive into: the caller's, or scratch 1. */
 static void *incoming(struct sf_mpi *mpi, const struct sf_comm_call *call, int64_t count) {
   return sf_dtype_is_packed(call->wire) ? mpi_scratch(mpi, 1, (size_t)count * sizeof(uint16_t)) : call->recv;
 }
@@ -300,7 +301,7 @@ static void broadcast(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_ca
   if (sf_dtype_is_packed(call->wire)) sf_unpack(call->recv, data, count, call->wire);
 }
 
-/* counts and starts of the pieces; returns their total. */
+/* Fills counts and starts of the pieces; returns their total. */
 static int64_t lay_out(struct sf_mpi *mpi, int *counts, int *starts, const int64_t *wanted, const struct sf_comm_call *call) {
   int64_t total = 0;
   for (int32_t i = 0; i < call->group->size; i++) {
@@ -313,7 +314,7 @@ static int64_t lay_out(struct sf_mpi *mpi, int *counts, int *starts, const int64
 
 static void all_to_all(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_call *call) {
   const size_t size = (size_t)call->group->size, table_bytes = (4 * size * sizeof(int) + 63) / 64 * 64;
-  /* The tables stand in front of the packed data, both in scratch 0. */
+  /* The tables lie before the packed data, both in scratch 0. */
   int *table = mpi_scratch(mpi, 0, table_bytes + (size_t)call->count * sizeof(uint16_t));
   int *send_counts = table, *send_starts = table + size, *recv_counts = table + 2 * size, *recv_starts = table + 3 * size;
   const int64_t sent = lay_out(mpi, send_counts, send_starts, call->send_counts, call);

@@ -47,7 +47,7 @@ void sf_comm_fail_in(struct sf_comm *comm, enum sf_status status, enum sf_manner
   comm->ops->fail(comm, status, manner, text);
 }
 
-/* Open addressing by label address: the table's order is never seen, so that addresses reach no result. */
+/* Open addressing by label address. Nothing sees the table's order, so addresses reach no result. */
 static uint32_t count_occurrence(struct sf_comm *comm, const char *label) {
   const uint64_t mask = SF_COMM_LABELS_MAX - 1;
   uint64_t slot = sf_mix64((uint64_t)(uintptr_t)label) & mask;
@@ -86,7 +86,7 @@ void sf_comm_show_progress(struct sf_comm *comm, const char *label) {
   comm->progress->label[length] = '\0';
 }
 
-/* What every call has in common: arguments asserted, counted, logged and shown; then it is the backend's. */
+/* The common part of every call: asserts, counts, logs and shows it, then passes it to the backend. */
 static sf_request start_call(struct sf_comm *comm, struct sf_comm_call *call, bool blocking) {
   SF_ASSERT(call->label != NULL);
   SF_ASSERT_LE(0, call->count);

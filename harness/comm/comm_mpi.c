@@ -53,7 +53,7 @@ MPI_Datatype mpi_type_of(enum sf_dtype wire) { return wire == SF_F64 ? MPI_DOUBL
 
 /* --- messages and requests -------------------------------------------------------------------------------------- */
 
-/* Elements that a member sends: all pieces of a reduce-scatter. */
+/* Elements that a member sends; for a reduce-scatter those of all pieces. */
 static int64_t outgoing_count(const struct sf_comm_call *call) {
   return call->op == SF_COMM_REDUCE_SCATTER ? call->count * call->group->size : call->count;
 }
@@ -105,7 +105,7 @@ static void start_message(struct sf_mpi *mpi, struct mpi_request *request) {
   mpi_must(mpi, code, call);
 }
 
-/* The agreement goes out beside the data, since a check that is waited for here would make the post wait for the other members. */
+/* Sends the agreement together with the data: a check that waits here would make the post wait for the other members. */
 static void start_reduction(struct sf_mpi *mpi, struct mpi_request *request) {
   const struct sf_comm_call *call = &request->call;
   request->comm = mpi_group_comm(mpi, call->group, call);
@@ -208,7 +208,7 @@ static const struct sf_comm_ops mpi_ops = {.name = "mpi", .start = mpi_start, .w
 
 /* --- one run ---------------------------------------------------------------------------------------------------- */
 
-/* MPI may still write to what is in flight, so its memory is kept until the job ends; receives can be cancelled. */
+/* MPI may still write to the buffers of open requests, so their memory is kept until the job ends; receives can be cancelled. */
 static void abandon_open(struct sf_mpi *mpi) {
   while (mpi->open != NULL) {
     struct mpi_request *request = mpi->open;
@@ -266,7 +266,7 @@ enum sf_status sf_mpi_run(struct sf_mpi *mpi, int32_t first, int32_t world, stru
 
 bool sf_mpi_available(void) { return true; }
 
-/* The first variable of the environment that is there; -1 = none is. */
+/* The number in the first variable that is set; -1 = none is. */
 static int32_t number_of(const char *const *names) {
   for (; *names != NULL; names++) {
     const char *text = getenv(*names);
@@ -275,7 +275,7 @@ static int32_t number_of(const char *const *names) {
   return -1;
 }
 
-/* As the environment says; -1 = not launched. */
+/* The rank that the environment gives; -1 = not launched. */
 static int32_t launched_rank(void) {
   static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", NULL};
   return number_of(names);

@@ -54,7 +54,7 @@ enum sf_status sf_mpi_bcast_bytes(struct sf_mpi *mpi, int32_t root, void **data,
 
 void sf_mpi_control_barrier(struct sf_mpi *mpi) { MPI_Barrier(mpi->control); }
 
-/* Dissemination: in round k everyone hears from the rank 2^k before it, which has heard from the 2^k before that. */
+/* Dissemination: in round k every rank hears from the rank 2^k before it, which has heard from the 2^k ranks before that. */
 enum sf_status sf_mpi_meet(struct sf_mpi *mpi, int32_t first, int32_t count) {
   const int32_t place = mpi->rank - first;
   for (int32_t distance = 1; distance < count; distance *= 2) {

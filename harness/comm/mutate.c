@@ -107,7 +107,7 @@ static int64_t output_count(const struct sf_comm_call *call) {
 
 struct sf_mutator_pending {
   struct sf_mutator_pending *next;
-  sf_request request, again; /* again: of a duplicated message */
+  sf_request request, again; /* again: the second one of a duplicated message */
   struct sf_comm_call call;
   struct sf_group group;
 };
@@ -120,7 +120,7 @@ static void *take(struct sf_comm *comm, size_t size_bytes) {
 
 /* --- what is changed before the call --------------------------------------------------------------------------------- */
 
-/* The group of another axis with as many members; false when there is none. */
+/* A group of another axis with as many members; false when there is none. */
 static bool find_other_group(struct sf_comm *comm, struct sf_group *out, const struct sf_group *group) {
   const struct sf_mesh *mesh = comm->mutator->mesh;
   int32_t *ranks = take(comm, (size_t)mesh->world * sizeof *ranks), index = 0;
@@ -143,7 +143,8 @@ static void remember_input(struct sf_comm *comm, const void *input, size_t size_
   m->previous_bytes = size_bytes;
 }
 
-/* The previous occurrence's input in place of this one's. In place the buffer itself is overwritten, else the caller's stays as it is. */
+/* Replaces this occurrence's input by the previous one's. An in-place call's own buffer is overwritten; else the caller's stays as it
+ * is. */
 static void make_stale(struct sf_comm *comm, struct sf_comm_call *call, bool fires) {
   struct sf_mutator *m = comm->mutator;
   const size_t bytes = (size_t)input_count(call) * element_bytes(call);
@@ -159,7 +160,7 @@ static void make_stale(struct sf_comm *comm, struct sf_comm_call *call, bool fir
     call->send = copy;
 }
 
-/* Member i sends to i what was meant for i + 1. */
+/* Member i sends to i the piece that was meant for i + 1. */
 static void rotate_input(struct sf_comm *comm, struct sf_comm_call *call) {
   const size_t piece = (size_t)call->count * element_bytes(call), all = piece * (size_t)call->group->size;
   char *copy = take(comm, all);
@@ -168,7 +169,7 @@ static void rotate_input(struct sf_comm *comm, struct sf_comm_call *call) {
   call->send = copy;
 }
 
-/* Changes the call; false when this kind finds nothing to change in it. */
+/* Changes the call; false when this kind has nothing to change in it. */
 static bool change_call(struct sf_comm *comm, struct sf_comm_call *call, struct sf_group *group) {
   switch (comm->mutator->mutation->kind) {
   case SF_MUTATION_OP_SUM:
@@ -204,7 +205,7 @@ static void scale_output(const struct sf_comm_call *call, double factor) {
   for (int64_t i = 0; i < count; i++) out[i] = sf_round((float)((double)out[i] * factor), call->wire);
 }
 
-/* Every member's piece stands where its neighbour's should be. */
+/* Puts every member's piece into its neighbour's place. */
 static void rotate_output(struct sf_comm *comm, const struct sf_comm_call *call) {
   const int64_t first = call->op == SF_COMM_ALL_TO_ALL ? call->recv_counts[0] : call->count;
   const size_t piece = (size_t)first * element_bytes(call), all = (size_t)output_count(call) * element_bytes(call);
@@ -260,7 +261,7 @@ static sf_request mutate_start(struct sf_comm *comm, const struct sf_comm_call *
   if (!is_named(mutation, call)) return m->inner->start(comm, call, blocking);
   bool fires = mutation->occurrence < 0 || mutation->occurrence == (int64_t)call->occurrence;
   struct sf_comm_call changed = *call;
-  struct sf_group *group = take(comm, sizeof *group); /* of an asynchronous call, which reads it later */
+  struct sf_group *group = take(comm, sizeof *group); /* an asynchronous call reads it later */
   if (mutation->kind == SF_MUTATION_STALE) make_stale(comm, &changed, fires);
   fires = fires && change_call(comm, &changed, group);
   if (!fires) return m->inner->start(comm, call, blocking);

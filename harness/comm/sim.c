@@ -33,7 +33,8 @@ static int32_t heap_pop(struct sf_sim *sim) {
   return rank;
 }
 
-/* Schedule 0: first in, first out. Otherwise a hash of the rank and how far it is; the rank is in the low bits so that no two are equal. */
+/* Schedule 0: first in, first out. Otherwise a hash of the rank and of its progress; the rank is in the low bits, so that no two are
+ * equal. */
 void sim_wake(struct sf_sim *sim, struct sim_rank *rank) {
   uint64_t priority = sim->ready_serial++;
   if (sim->options.schedule != 0) {
@@ -47,7 +48,7 @@ void sim_wake(struct sf_sim *sim, struct sim_rank *rank) {
 
 /* --- switching -------------------------------------------------------------------------------------------------- */
 
-/* The next rank to run; NULL when none can go on. */
+/* The next rank to run; NULL when no rank can go on. */
 static struct sim_rank *pick_next(struct sf_sim *sim) {
   while (sim->ready_count == 0)
     if (!sim_stall_resolve(sim)) return NULL;
@@ -84,7 +85,7 @@ static void block_until_complete(struct sf_sim *sim, struct sim_rank *self, stru
   sf_comm_show_progress(&self->comm, part->call.label);
 }
 
-/* Other schedules than 0 let other ranks overtake this one before one in four of its calls. */
+/* With a schedule other than 0, other ranks overtake this one before one in four of its calls. */
 static void maybe_yield(struct sf_sim *sim, struct sim_rank *self, const char *label) {
   if (sim->options.schedule == 0 || sim->ready_count == 0) return;
   const uint64_t hash = sf_hash_u64(sf_hash_u64(sim->options.schedule ^ UINT64_C(0x79), (uint64_t)self->comm.rank), self->calls);
@@ -96,7 +97,7 @@ static void maybe_yield(struct sf_sim *sim, struct sim_rank *self, const char *l
 
 /* --- the backend's operations ----------------------------------------------------------------------------------- */
 
-/* Between enter and leave, on whichever fibers, the time is the scheduler's. */
+/* From enter to leave, on any fiber, the time counts as the scheduler's. */
 static void clock_enter(struct sf_sim *sim) {
   if (sim->options.measure) sim->clock_mark = sf_clock_seconds();
 }
@@ -201,7 +202,7 @@ static void rank_prepare(struct sf_sim *sim, int32_t r, void *arg) {
   sim_wake(sim, self);
 }
 
-/* Room for `world` ranks, with stacks. What was made before a failure is kept for the next run. */
+/* Makes room for `world` ranks with stacks. What was made before a failure stays for the next run. */
 static enum sf_status ranks_reserve(struct sf_sim *sim, int32_t world, size_t stack_bytes) {
   if (world > sim->rank_capacity) {
     struct sim_rank **ranks = sf_realloc(sim->ranks, (size_t)world * sizeof *ranks);

@@ -1,4 +1,4 @@
-/* Who meets whom: the n-th collective of a group, first-in-first-out messages of a channel, open requests; and the run's memory. */
+/* Matches calls: the n-th collective of a group, first-in-first-out messages of a channel, open requests. Also the run's memory. */
 #include "harness/comm/sim_internal.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ void *sim_arena_alloc(struct sf_sim *sim, size_t size_bytes) {
   return memory;
 }
 
-/* Buffers come in powers of two; the size class stands in front of the data, 64 bytes so that the data stay aligned. */
+/* Buffer sizes are powers of two. The size class lies before the data, in 64 bytes so that the data stay aligned. */
 enum { BUFFER_HEADER_BYTES = 64 };
 
 void *sim_buffer_take(struct sf_sim *sim, size_t size_bytes) {
@@ -143,7 +143,7 @@ static struct sim_group *group_find(struct sf_sim *sim, const struct sf_group *w
   return sim->groups[slot] = group_create(sim, wanted);
 }
 
-/* The ring of a group's open ops grows when a member is a whole ring ahead of another. */
+/* Grows the ring of a group's open ops, when one member is a whole ring ahead of another. */
 static void open_grow(struct sf_sim *sim, struct sim_group *group) {
   const uint64_t mask = 2 * group->open_mask + 1;
   struct sim_op **open = arena_zeroed(sim, (mask + 1) * sizeof(struct sim_op *));
@@ -273,7 +273,7 @@ static void requests_grow(struct sf_sim *sim) {
   sim->request_capacity = capacity;
 }
 
-/* A request is its slot + 1, and above it how often the slot has been used, so that an old one is told from a new one. */
+/* A request is its slot + 1; the bits above count how often the slot was used, so that an old request differs from a new one. */
 void sim_request_open(struct sf_sim *sim, struct sim_part *part) {
   if (sim->request_free_count == 0 && sim->request_used == sim->request_capacity) requests_grow(sim);
   const uint32_t slot = sim->request_free_count > 0 ? sim->request_free[--sim->request_free_count] : sim->request_used++;

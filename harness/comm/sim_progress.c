@@ -1,10 +1,10 @@
-/* When an asynchronous part's source is read and its destination written. Late transfers are as late as a correct program allows: at the
- * rank's own wait or, if another rank waits for the data, when no rank can go on without them. */
+/* Decides when an asynchronous part's source is read and its destination written. Late transfers are as late as a correct program allows:
+ * at the rank's own wait or, if another rank waits for the data, when no rank can go on without them. */
 #include "harness/comm/sim_internal.h"
 
 /* --- decisions -------------------------------------------------------------------------------------------------- */
 
-/* Schedule 0: rendezvous at the wait. Otherwise three decisions out of one hash of (schedule, group or channel, number, member). */
+/* Schedule 0: rendezvous at the wait. Otherwise one hash of (schedule, group or channel, number, member) gives three decisions. */
 static void decide(struct sf_sim *sim, struct sim_part *part, bool blocking) {
   if (sim->options.schedule == 0) {
     part->read = SIM_READ_LATE;
@@ -68,7 +68,7 @@ static void forget_decision(struct sim_part *part) {
   part->read = SIM_READ_LATE;
 }
 
-/* The rank is blocked, or the op is executed at once: the caller's buffer itself can be read. */
+/* Reads the caller's buffer directly: the rank is blocked, or the op is executed at once. */
 static void read_in_place(struct sim_part *part) {
   forget_decision(part);
   part->source = part->call.send;
@@ -76,7 +76,7 @@ static void read_in_place(struct sim_part *part) {
   part->op->unread--;
 }
 
-/* The caller's buffer may be overwritten afterwards: its data are copied. A message is gone for its sender then. */
+/* Copies the data, since the caller may overwrite its buffer afterwards. For its sender, a message is then gone. */
 static void read_into_staging(struct sf_sim *sim, struct sim_part *part) {
   const int64_t elements = sim_call_send_elements(&part->call);
   part->staged = sim_buffer_take(sim, (size_t)elements * sf_dtype_held_bytes(part->call.wire));
@@ -96,7 +96,7 @@ static void read_now(struct sf_sim *sim, struct sim_part *part) {
   execute_if_readable(sim, op);
 }
 
-/* All have been posted: the sources that waited for this moment are read. */
+/* All parts are posted: reads the sources that waited for this moment. */
 static void read_matched(struct sf_sim *sim, struct sim_op *op) {
   const bool all = op->matched_reads == op->unread;
   for (int32_t i = 0; i < op->size && op->matched_reads > 0; i++) {
@@ -111,7 +111,7 @@ static void read_matched(struct sf_sim *sim, struct sim_op *op) {
 
 /* --- stalls ----------------------------------------------------------------------------------------------------- */
 
-/* An op that all have posted and that somebody waits for, while a source is still to be read late. */
+/* Stalls an op that all have posted and that some rank waits for, while a source is still to be read late. */
 static void stall_if_waited(struct sf_sim *sim, struct sim_op *op) {
   if (op->arrived < op->size || op->executed) return;
   for (int32_t i = 0; i < op->size; i++)

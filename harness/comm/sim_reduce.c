@@ -1,4 +1,4 @@
-/* What an operation does to the data: moving, rounding to the wire format, and adding in the order that the schedule decides. */
+/* The data of an operation: moves them, rounds to the wire format, and adds in the order that the schedule decides. */
 #include "harness/base/system/clock.h"
 #include "harness/comm/sim_internal.h"
 
@@ -68,7 +68,7 @@ static int64_t recv_elements(const struct sf_comm_call *call) {
   return total;
 }
 
-/* In-place calls still need what is in their buffer. The fp64 pattern is a NaN as a double and in its low float. */
+/* In-place calls still need the contents of their buffer. The fp64 pattern is a NaN as a double and in its low float. */
 void sim_poison(const struct sf_comm_call *call) {
   if (call->recv == call->send) return;
   const int64_t count = recv_elements(call);
@@ -115,7 +115,7 @@ static void reduce_tree(const struct reduction *r, int64_t at, int64_t count, en
   for (; depth > 1; depth--) r->hop(scratch_block(r, depth - 2), scratch_block(r, depth - 1), count);
 }
 
-/* The reduction of elements [at, at + count), count <= SIM_BLOCK, is left in scratch block 0. */
+/* Reduces elements [at, at + count), count <= SIM_BLOCK, into scratch block 0. */
 static void *reduce_block(const struct reduction *r, int64_t at, int64_t count) {
   const struct sf_comm_call *call = &r->op->parts[0].call;
   void *acc = scratch_block(r, 0);
@@ -139,9 +139,9 @@ static void *reduce_block(const struct reduction *r, int64_t at, int64_t count) 
 
 enum algorithm { LINEAR, RING, TREE };
 
-/* As a real library chooses: by what is called and how large it is, not by when or between whom. The same call made again (recomputation)
- * and the same call of a parallel group (replicas of one tensor over tp, each reduced over its own dp group) thus round in the same way, as
- * programs may rely on. Another schedule gives other orders. */
+/* Chooses as a real library does: by the kind and size of the call, not by when or between whom it happens. The same call made again
+ * (recomputation) and the same call of a parallel group (replicas of one tensor over tp, each reduced over its own dp group) thus round in
+ * the same way, and programs may rely on that. Another schedule gives other orders. */
 static uint64_t order_hash(const struct sf_sim *sim, const struct sim_op *op) {
   const struct sf_comm_call *call = &op->parts[0].call;
   const uint64_t what = (uint64_t)call->op << 32 | (uint64_t)call->wire << 16 | (uint64_t)call->reduce;
@@ -241,7 +241,7 @@ static void broadcast(struct sim_op *op) {
     if (i != call->root) memcpy(op->parts[i].call.recv, root, bytes);
 }
 
-/* received[i]: how far member i's buffer is filled; senders come in group order, which is the order of the pieces. */
+/* received[i]: number of elements in member i's buffer so far; senders come in group order, which is the order of the pieces. */
 static void all_to_all(struct sf_sim *sim, struct sim_op *op) {
   const enum sf_dtype wire = op->parts[0].call.wire;
   const size_t held_bytes = sf_dtype_held_bytes(wire);
@@ -275,7 +275,7 @@ static void message(struct sf_sim *sim, struct sim_op *op) {
   }
 }
 
-/* Destinations that may be written now are marked; if some may not, a reduction keeps its result for them. */
+/* Marks destinations that may be written now; if some may not, a reduction keeps its result for them. */
 static void mark_written(struct sf_sim *sim, struct sim_op *op) {
   bool all = true;
   for (int32_t i = 0; i < op->size; i++) {

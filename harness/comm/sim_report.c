@@ -1,11 +1,11 @@
-/* How a run that went wrong is told: who waits for whom, which calls differ, what was left open. */
+/* Describes a run that went wrong: which rank waits for which, which calls differ, what was left open. */
 #include "harness/comm/sim_internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Text that stops at the end of its room. */
+/* Text that is cut at the end of its room. */
 struct text {
   char *at;
   size_t room, length;
@@ -75,7 +75,7 @@ static void append_wait(struct text *text, const struct sim_part *part) {
   if (awaited_count(part) > 1) append(text, " and %d more", awaited_count(part) - 1);
 }
 
-/* One chain: a rank, the rank it waits for, and so on, until one that has been told of before. told: one flag per rank. */
+/* Appends one chain: a rank, the rank it waits for, and so on, up to one that was named before. told: one flag per rank. */
 static int32_t append_chain(struct sf_sim *sim, struct text *text, bool *told, int32_t rank) {
   int32_t links = 0;
   append(text, "rank %d ", rank);

@@ -73,7 +73,7 @@ static void cpu_round(struct sf_device *dev, float *out, const float *x, int64_t
   for (int64_t i = 0; i < count; i += SF_LANES) sf_vec_store(out + i, count - i, sf_vec_round(sf_vec_load(x + i, count - i), store));
 }
 
-/* As integers, sizes of floats are in order, NaN above infinity. */
+/* As integers, the sizes of floats keep their order, with NaN above infinity. */
 static float cpu_amax(struct sf_device *dev, const float *x, int64_t count) {
   (void)dev;
   sf_uvec most = {0};

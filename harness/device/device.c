@@ -18,7 +18,7 @@ void sf_device_destroy(struct sf_device *dev) {
   if (dev) dev->destroy(dev);
 }
 
-/* What the process that looked says. */
+/* The answer of the process that looked for the device. */
 struct probed {
   struct sf_error error;
   size_t memory_bytes;

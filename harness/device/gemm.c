@@ -21,7 +21,7 @@ static void add_scaled(float *c, int64_t ldc, const float *product, int64_t m, i
     }
 }
 
-/* c += alpha a b needs the finished product; it is made block by block in scratch. */
+/* c += alpha a b needs the finished product, which is made block by block in scratch. */
 static void gemm_accumulate_scaled(struct sf_cpu *cpu, const struct sf_gemm *g, enum sf_dtype store) {
   const int64_t block_cols = g->n < 256 ? g->n : 256, block_rows = SF_GEMM_BLOCK_FLOATS / block_cols;
   for (int64_t i = 0; i < g->m; i += block_rows)

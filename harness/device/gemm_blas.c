@@ -32,9 +32,9 @@ void sf_gemm_pick_kernels(char **argv) {
 #endif
 }
 
-/* With several threads OpenBLAS takes buffers and stacks while it is loaded, before main, and where there is no room for them it never
- * comes back. We use one thread in any case, so under a limit on address space the program begins again with one. In .preinit_array: before
- * libraries are initialised. */
+/* With several threads OpenBLAS takes buffers and stacks while it is loaded, before main; without room for them it never returns. We use
+ * only one thread, so under a limit on address space the program starts itself again with one. In .preinit_array: before libraries are
+ * initialised. */
 #ifndef SF_SANITIZE
 static bool is_limited(int resource) {
   struct rlimit limit;

@@ -70,7 +70,7 @@ static struct slot *slot_find(struct sf_xsmm *xsmm, const struct shape *shape) {
   return free_slot;
 }
 
-/* Where the address space is used up, LIBXSMM puts a kernel's code in memory that cannot be run. */
+/* When the address space is used up, LIBXSMM puts a kernel's code in memory that cannot be run. */
 static bool has_room_for_code(void) {
   static const size_t ROOM = (size_t)1 << 20; /* a kernel has some kilobytes */
   void *room = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -91,8 +91,8 @@ static void fill_probe(float *values, int64_t count) {
   for (int64_t i = 0; i < count; i++) values[i] = (float)(int32_t)(sf_mix64((uint64_t)i) & 0xffffff) * 0x1p-23f - 1.0f;
 }
 
-/* How often each element must agree. Two orders of a sum give the same float by luck in about 9 of 10 elements at k = 2, 1 of 2 at k = 8,
- * 1 of 5 at k = 32, and a kernel may split the chain of a single element only. */
+/* The number of rounds in which each element must agree. Two orders of a sum give the same float by chance in about 9 of 10 elements at k =
+ * 2, 1 of 2 at k = 8, 1 of 5 at k = 32, and a kernel may split the chain of a single element only. */
 static int64_t probe_rounds(int64_t k) { return k < 8 ? 256 : k < 32 ? 32 : 12; }
 
 /* Round r reads A from r floats further on, so that every element is another sum each time. */

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Choices of a field beyond the last count as that one: neighbours of a long range are much alike. */
+/* Choices of a field beyond the last level count as that one: neighbours of a long range are much alike. */
 enum { ROWS_MAX = 512, CANDIDATES = 16, IDLE_ROWS_MAX = 12, CHOICES_MAX = 8, AXES_MAX = 8 };
 
 struct sf_choice_cover {
@@ -13,13 +13,13 @@ struct sf_choice_cover {
   uint64_t function[ROWS_MAX];
 };
 
-/* Pairs that rows have: for each two levels a byte with a bit for each axis that the row's layouts can have. */
+/* The pairs that rows contain: for every two levels a byte with a bit for each axis that the row's layouts can have. */
 struct pairs {
   int64_t levels;
   uint8_t *axes;
 };
 
-/* Fields of the function that are not plain, each as its level. */
+/* The fields of the function that are not plain, each as its level. */
 static int64_t levels_of(int64_t *out, const struct sf_choices *choices, const struct sf_description *description) {
   int64_t count = 0;
   for (int32_t i = 0; i < sf_description_field_count(description); i++) {
@@ -29,8 +29,8 @@ static int64_t levels_of(int64_t *out, const struct sf_choices *choices, const s
   return count;
 }
 
-/* Pairs of the function that no row has with the same axis; counts them as had if `take` is set. A function that few axes can cut brings
- * little. */
+/* Counts the function's pairs that no row has with the same axis; if `take` is set, marks them. A function that few axes can cut adds few
+ * pairs. */
 static int64_t new_pairs(struct pairs *pairs, const struct sf_choices *choices, const struct sf_choice_space *space, bool take) {
   int64_t levels[SF_DESCRIPTION_FIELDS_MAX], fresh = 0;
   const int64_t count = levels_of(levels, choices, space->description);
@@ -41,7 +41,7 @@ static int64_t new_pairs(struct pairs *pairs, const struct sf_choices *choices, 
   axes = (axes | axes >> AXES_MAX) & UINT8_MAX;
   if (axes == 0) axes = 1; /* all are fixed */
   for (int64_t a = 0; a < count; a++) {
-    for (int64_t b = 0; b <= a; b++) { /* b == a: a choice that no row has at all */
+    for (int64_t b = 0; b <= a; b++) { /* b == a: a choice that is in no row */
       uint8_t *had = &pairs->axes[levels[a] * pairs->levels + levels[b]];
       for (uint64_t open = axes & ~(uint64_t)*had; open; open &= open - 1) fresh++;
       if (take) *had |= (uint8_t)axes;
@@ -50,7 +50,7 @@ static int64_t new_pairs(struct pairs *pairs, const struct sf_choices *choices, 
   return fresh;
 }
 
-/* The density is the row's, else the fullest candidate would win everywhere, and full cases hide bugs behind each other. */
+/* All candidates have the row's density; otherwise the fullest would always win, and full cases hide bugs behind each other. */
 static enum sf_status add_row(struct sf_choice_cover *cover, struct pairs *pairs, const struct sf_choice_space *space, uint64_t seed,
                               int64_t *fresh, struct sf_error *error) {
   const uint64_t row = sf_hash_u64(seed, (uint64_t)cover->count);

@@ -6,14 +6,13 @@
 enum { REPAIRS_MAX = 16, ATTEMPTS = 32 };
 enum kind { FUNCTION = 1, LAYOUT = 2 };
 
-/* A case on its way. */
 struct drawing {
   const struct sf_choice_space *space;
   const struct sf_description *description;
-  uint64_t seed, count;                    /* of the stream of numbers */
-  int kinds;                               /* of fields that may change */
+  uint64_t seed, count; /* state of the stream of numbers */
+  int kinds;            /* kinds of fields that may change */
   struct sf_choices now;
-  bool is_kept[SF_DESCRIPTION_FIELDS_MAX]; /* drawn on purpose, or needed by what was */
+  bool is_kept[SF_DESCRIPTION_FIELDS_MAX]; /* drawn on purpose, or needed by such a field */
 };
 
 static struct drawing begin(const struct sf_choice_space *space, uint64_t seed, int kinds, const struct sf_choices *from) {
@@ -49,7 +48,7 @@ static void shuffle(struct drawing *d, int32_t *fields, int32_t count) {
 
 /* --- mending ---------------------------------------------------------------------------------------------------- */
 
-/* Place of the first rule that refuses what is there, -1 if none does. */
+/* The place of the first rule that refuses the choices; -1 if none does. */
 static int32_t first_refusal(const struct drawing *d) {
   for (int32_t i = 0; i < sf_description_rule_count(d->description); i++) {
     const struct sf_conditions rule = sf_description_rule(d->description, i);
@@ -60,7 +59,7 @@ static int32_t first_refusal(const struct drawing *d) {
   return -1;
 }
 
-/* A choice of a condition's field with which it holds no more; false if there is none. The plain one first, mostly. */
+/* Sets the condition's field to a choice that breaks the condition, mostly the plain one; false if there is none. */
 static bool leave(struct drawing *d, const struct sf_condition *condition) {
   struct sf_choices next = d->now;
   int32_t *const at = &next.at[condition->field];
@@ -75,7 +74,7 @@ static bool leave(struct drawing *d, const struct sf_condition *condition) {
   return false;
 }
 
-/* Some field of the rule that nobody asked for takes another choice. */
+/* Sets a field of the rule that is not kept to another choice. */
 static bool mend_rule(struct drawing *d, int32_t rule) {
   const struct sf_conditions conditions = sf_description_rule(d->description, rule);
   const int64_t first = conditions.count ? below(d, conditions.count) : 0;
@@ -86,7 +85,7 @@ static bool mend_rule(struct drawing *d, int32_t rule) {
   return false;
 }
 
-/* What a field needs is drawn with it; where that cannot be, the field goes back to plain, if nobody asked for it. */
+/* Draws what a field needs together with it. If that is impossible, sets the field back to plain, unless it is kept. */
 static bool mend_need(struct drawing *d, int32_t field, const struct sf_condition *needed) {
   if (needed->count && is_free(d, needed->field) && !d->is_kept[needed->field]) {
     d->now.at[needed->field] = needed->choices[below(d, needed->count)];
@@ -98,7 +97,7 @@ static bool mend_need(struct drawing *d, int32_t field, const struct sf_conditio
   return true;
 }
 
-/* The first need that is not met, of a field that may change; NULL if there is none. */
+/* The first unmet need of a field that may change; NULL if there is none. */
 static const struct sf_condition *first_need(const struct drawing *d, int32_t *field) {
   for (*field = 0; *field < sf_description_field_count(d->description); ++*field) {
     if (d->now.at[*field] == 0 || !is_free(d, *field)) continue;
@@ -109,7 +108,7 @@ static const struct sf_condition *first_need(const struct drawing *d, int32_t *f
   return NULL;
 }
 
-/* An axis that nobody asked for is one rank again. */
+/* Sets an axis that is not kept back to one rank. */
 static bool mend_ranks(struct drawing *d) {
   int32_t axes[SF_DESCRIPTION_FIELDS_MAX];
   const int32_t count = free_fields(axes, d, true);
@@ -121,7 +120,7 @@ static bool mend_ranks(struct drawing *d) {
   return false;
 }
 
-/* Whether the case is allowed, and all that is drawn has what it needs, after a few changes. */
+/* Mends the case in a few changes; true if it is then allowed, and everything drawn has what it needs. */
 static bool mend(struct drawing *d) {
   for (int step = 0; step < REPAIRS_MAX; step++) {
     int32_t field;
@@ -134,7 +133,7 @@ static bool mend(struct drawing *d) {
   return false;
 }
 
-/* The field gets the choice, and others what goes with it; or all stays as it was. */
+/* Sets the field to the choice, and other fields to what goes with it; else changes nothing. */
 static bool want(struct drawing *d, int32_t field, int32_t choice) {
   const struct drawing before = *d;
   d->now.at[field] = choice;
@@ -146,7 +145,7 @@ static bool want(struct drawing *d, int32_t field, int32_t choice) {
   return false;
 }
 
-/* A choice other than the first, where there is one. */
+/* Sets the field to a choice other than the first, if there is one. */
 static bool want_any(struct drawing *d, int32_t field) {
   const int64_t count = sf_description_choice_count(d->description, field);
   return count > 1 && !d->is_kept[field] && want(d, field, (int32_t)(1 + below(d, count - 1)));
@@ -167,7 +166,7 @@ static void find_groups(int32_t *group, const struct sf_description *description
   }
 }
 
-/* Of each group that is switched on at least one field, and a few of a large one. */
+/* Draws at least one field of each group that is switched on, and a few of a large group. */
 static void draw_function(struct drawing *d, uint64_t density) {
   static const int64_t of[SF_CHOICES_DENSITIES] = {16, 8, 5, 3};
   enum { OF_GROUP_MAX = 6 };
@@ -184,8 +183,8 @@ static void draw_function(struct drawing *d, uint64_t density) {
     if (wanted[group[fields[i]]]-- > 0) (void)want_any(d, fields[i]);
 }
 
-/* An axis first, the one whose turn it is or the next that is possible, then others of the layout. False: no layout of more than one rank
- * was found. */
+/* Draws an axis first (the one whose turn it is, or the next possible one), then other fields of the layout. False: it found no layout of
+ * more than one rank. */
 static bool draw_layout(struct drawing *d, int64_t turn) {
   static const int64_t of[] = {2, 4, 8};
   int32_t fields[SF_DESCRIPTION_FIELDS_MAX], axes[SF_DESCRIPTION_FIELDS_MAX];
@@ -219,7 +218,7 @@ uint64_t sf_choices_axes(const struct sf_choices *function, const struct sf_choi
   return possible;
 }
 
-/* What is fixed may need more, of the function or of a layout. */
+/* Finds choices that contain the fixed ones; these may need others, of the function or of a layout. */
 static bool place_fixed(struct sf_choices *out, const struct sf_choice_space *space) {
   for (uint64_t attempt = 0; attempt < ATTEMPTS; attempt++) {
     struct drawing d = begin(space, attempt, FUNCTION | LAYOUT, out);
@@ -230,7 +229,7 @@ static bool place_fixed(struct sf_choices *out, const struct sf_choice_space *sp
   return false;
 }
 
-/* The function alone: its layout is the one that is fixed. */
+/* Keeps the function, and sets the layout to its fixed choices. */
 static void without_layout(struct sf_choices *c, const struct sf_choice_space *space) {
   for (int32_t i = 0; i < sf_description_field_count(space->description); i++)
     if (sf_description_field_is_layout(space->description, i)) c->at[i] = space->is_fixed[i] ? space->fixed.at[i] : 0;

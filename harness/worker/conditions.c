@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* A row is one allocation: its conditions, behind them their choices. */
+/* A row is one allocation: its conditions, then their choices. */
 struct row {
   int32_t count;
   struct sf_condition *items;

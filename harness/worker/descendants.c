@@ -24,7 +24,7 @@ static pid_t parent_of(const char *pid_text) {
   const ssize_t length = read(fd, line, sizeof line - 1);
   close(fd);
   line[length > 0 ? length : 0] = '\0';
-  const char *after = strrchr(line, ')'); /* a process may have any name */
+  const char *after = strrchr(line, ')'); /* the name may contain any character */
   char state;
   int parent = 0;
   if (!after || sscanf(after + 1, " %c %d", &state, &parent) != 2 || state == 'Z') return 0;
@@ -58,7 +58,7 @@ static bool is_below(pid_t pid, pid_t root, int32_t count) {
   return false;
 }
 
-/* Keepers of temporary folders end by themselves once nobody is left who could write there. */
+/* Spares keepers of temporary folders, which end by themselves when no process is left that could write there. */
 static bool kill_one(pid_t pid) { return !sf_temporary_is_keeper(pid) && kill(pid, SIGKILL) == 0; }
 
 int32_t sf_descendants_kill(pid_t root) {

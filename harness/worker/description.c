@@ -26,7 +26,7 @@ struct sf_description {
   const json_t *rules; /* an array, or NULL */
   const json_t *ranks; /* an array of paths, or NULL: the field "ranks" */
   bool scripts;
-  struct sf_condition_table *rule_table, *needs_table; /* the same as places: a row for each rule, for each field */
+  struct sf_condition_table *rule_table, *needs_table; /* the same by place: a row for each rule, for each field */
 };
 
 /* --- paths ------------------------------------------------------------------------------------------------------ */
@@ -105,7 +105,7 @@ static enum sf_status read_field(struct field *out, const char *path, const json
   return SF_OK;
 }
 
-/* A field may not be a member of another one. */
+/* Checks that no field is a member of another one. */
 static enum sf_status check_paths(const struct sf_description *description, struct sf_error *error) {
   for (int32_t i = 0; i < description->field_count; i++) {
     for (int32_t k = 0; k < description->field_count; k++) {
@@ -123,7 +123,7 @@ static bool is_rank_count(const json_t *value) {
   return json_is_integer(value) && json_integer_value(value) >= 1 && json_integer_value(value) <= RANKS_MAX;
 }
 
-/* Every field of the product says who computes, and is a number. */
+/* Checks that every field of the product belongs to the layout and is a number. */
 static enum sf_status check_ranks_product(const struct sf_description *description, struct sf_error *error) {
   for (size_t i = 0; i < json_array_size(description->ranks); i++) {
     const char *path = json_string_value(json_array_get(description->ranks, i));
@@ -151,7 +151,7 @@ static enum sf_status check_ranks_field(const struct sf_description *description
       RANKS_MAX);
 }
 
-/* {FIELD: [VALUE, ..]}. where: what it is of, for the message. */
+/* Checks {FIELD: [VALUE, ..]}. where: its place, for the message. */
 static enum sf_status check_conditions(const struct sf_description *description, json_t *conditions, const char *where,
                                        struct sf_error *error) {
   const char *path;
@@ -163,7 +163,7 @@ static enum sf_status check_conditions(const struct sf_description *description,
   return SF_OK;
 }
 
-/* A layout's share in what a function needs would make the function depend on who computes it. */
+/* A function may not need a field of the layout: it would then depend on who computes it. */
 static enum sf_status check_needs(const struct sf_description *description, struct sf_error *error) {
   for (int32_t i = 0; i < description->field_count; i++) {
     const struct field *field = &description->fields[i];
@@ -207,7 +207,7 @@ static bool names_ranks(const struct sf_description *description, const char *pa
   return !description->ranks && strcmp(path, "ranks") == 0;
 }
 
-/* Rules and needs as places, for drawing. */
+/* Makes tables of rules and needs by place, for drawing. */
 static enum sf_status make_tables(struct sf_description *description) {
   enum sf_status status = sf_condition_table_create(&description->rule_table);
   if (status == SF_OK) status = sf_condition_table_create(&description->needs_table);
@@ -336,7 +336,7 @@ static int64_t index_in(const json_t *array, const json_t *value) {
   return -1;
 }
 
-/* The place of a value among the field's choices; -1: it is none. */
+/* The place of a value among the field's choices; -1: it is not one of them. */
 static int64_t find_choice(const struct field *field, const json_t *value) {
   const json_int_t number = json_integer_value(value);
   if (field->choices) return index_in(field->choices, value);
@@ -364,7 +364,7 @@ static enum sf_status check_value(const struct field *field, const json_t *value
   return SF_EINPUT;
 }
 
-/* Every member, at any depth, is a field or an object of fields. prefix: path of object with a dot behind it. */
+/* Checks that every member, at any depth, is a field or an object of fields. prefix: path of the object, followed by a dot. */
 static enum sf_status check_members(const struct sf_description *description, const json_t *object, const char *prefix,
                                     struct sf_error *error) {
   const char *key;
@@ -388,7 +388,7 @@ static enum sf_status check_members(const struct sf_description *description, co
   return SF_OK;
 }
 
-/* The fields of a case, without those that only place it if `function` is set. */
+/* Copies the fields of a case; if `function` is set, without the fields of the layout. */
 static json_t *copy_fields(const struct sf_description *description, const json_t *c, bool function) {
   json_t *copy = json_object();
   for (int32_t i = 0; copy && i < description->field_count; i++) {

@@ -17,13 +17,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The launcher has CLEAN_MS to remove its session's files after its ranks are gone; what is left then is killed, at most KILL_ROUNDS times.
- */
+/* After its ranks are gone, the launcher has CLEAN_MS to remove its session's files; then the rest is killed, at most KILL_ROUNDS times. */
 enum { CLEAN_MS = 1000, PAUSE_MS = 5, KILL_ROUNDS = 400 };
 
 /* --- the guard's side ------------------------------------------------------------------------------------------- */
 
-/* Reaps what has ended. False once nobody is left; *launcher becomes 0 when it is among them. */
+/* Reaps ended processes. False when none is left; *launcher becomes 0 when it was among them. */
 static bool reap(pid_t *launcher) {
   for (;;) {
     const pid_t pid = waitpid(-1, NULL, WNOHANG);
@@ -33,7 +32,8 @@ static bool reap(pid_t *launcher) {
   }
 }
 
-/* Ranks first: a launcher whose ranks are gone cleans up and ends, while one that is told to end may leave ranks spinning. */
+/* Ends the ranks first: a launcher whose ranks are gone cleans up and ends, while a launcher that is told to end may leave ranks
+ * spinning. */
 static void end_all(pid_t launcher) {
   if (launcher && sf_descendants_kill(launcher) == 0) kill(launcher, SIGTERM);
   for (int32_t waited = 0; launcher && waited < CLEAN_MS && reap(&launcher); waited += PAUSE_MS) usleep(PAUSE_MS * 1000);
@@ -43,7 +43,7 @@ static void end_all(pid_t launcher) {
   }
 }
 
-/* Until we are asked to end, our owner is gone, or the launcher has ended. */
+/* Waits until we are asked to end, our owner is gone, or the launcher has ended. */
 static void watch(int hold_fd, int signal_fd, pid_t *launcher) {
   struct signalfd_siginfo info;
   struct pollfd fds[2] = {{hold_fd, POLLIN, 0}, {signal_fd, POLLIN, 0}};
@@ -65,7 +65,7 @@ static _Noreturn void guard_main(int hold_fd, int output_fd, int held, pid_t own
   signal(SIGINT, SIG_IGN);
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  prctl(PR_SET_CHILD_SUBREAPER, 1); /* ranks whose launcher is gone become ours */
+  prctl(PR_SET_CHILD_SUBREAPER, 1); /* we inherit ranks whose launcher is gone */
   int keep[3] = {hold_fd, output_fd, held};
   qsort(keep, 3, sizeof keep[0], by_number);
   sf_launcher_close_others(keep + (held < 0), held < 0 ? 2 : 3);
@@ -87,7 +87,7 @@ static _Noreturn void guard_main(int hold_fd, int output_fd, int held, pid_t own
 
 /* --- the owner's side ------------------------------------------------------------------------------------------- */
 
-/* That the launcher's process is there, or why it is not. */
+/* Reads whether the launcher's process has started, or why not. */
 static enum sf_status hear_start(struct sf_guard *guard, struct sf_error *error) {
   int cause = 0;
   ssize_t got;

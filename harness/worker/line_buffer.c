@@ -33,7 +33,7 @@ bool sf_line_buffer_fill(struct sf_line_buffer *buffer, int fd) {
     const bool ended = memchr(buffer->data + buffer->length, '\n', (size_t)length) != NULL;
     buffer->length += (size_t)length;
     buffer->overflowed = !ended && buffer->length > SF_WORKER_LINE_BYTES;
-    if (ended && buffer->length > SF_WORKER_LINE_BYTES) return true; /* lines first: they make room */
+    if (ended && buffer->length > SF_WORKER_LINE_BYTES) return true; /* read lines first: they make room */
   }
   return true;
 }

@@ -35,9 +35,9 @@ static void empty(int memory) {
 
 void sf_said_begin(struct sf_said *said) {
   if (said->memory < 0 || said->own[0] >= 0) return;
-  if (*said->first != 0) empty(said->memory); /* of a process that was ended at work */
+  if (*said->first != 0) empty(said->memory); /* left by a process that was ended at work */
   fflush(stdout);
-  setvbuf(stdout, NULL, _IONBF, 0); /* or a process that dies takes its last lines with it */
+  setvbuf(stdout, NULL, _IONBF, 0); /* otherwise a process that dies loses its last lines */
   for (int i = 0; i < 2; i++) {
     said->own[i] = fcntl(STDOUT_FILENO + i, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     dup2(said->memory, STDOUT_FILENO + i);
@@ -50,7 +50,7 @@ static bool write_all(int to, const char *text, size_t length) {
   return true;
 }
 
-/* Line by line, marked as not ours; a long line in several. Nothing is allocated: the process may have spoilt its memory. */
+/* Copies line by line, marked as not ours, and splits long lines. Allocates nothing, because the process may have spoilt its memory. */
 static void copy(int to, int memory) {
   enum { PIECE = 1000 };
   char piece[PIECE + 1], line[sizeof SF_SAID_PREFIX + 4 * PIECE + 1] = SF_SAID_PREFIX;
@@ -86,7 +86,7 @@ void sf_said_end(struct sf_said *said) {
   }
 }
 
-/* The last line of a text, cut to what is no blank. */
+/* The last line of a text, without blanks at its ends. */
 static const char *last_line(char *text) {
   char *end = text + strlen(text);
   while (end > text && isspace((unsigned char)end[-1])) *--end = '\0';

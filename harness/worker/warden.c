@@ -22,18 +22,18 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What is left is killed at most KILL_ROUNDS times: a process that the kernel does not let die must not hold us up for ever. */
+/* Kills the rest at most KILL_ROUNDS times: a process that the kernel does not let die must not block us for ever. */
 enum { PAUSE_MS = 5, KILL_ROUNDS = 400 };
 
 /* --- the warden's side ------------------------------------------------------------------------------------------ */
 
-/* Waits for one of the signals, for a moment or (-1) for ever; its number, or -1. */
+/* Waits for one of the signals for `ms` milliseconds, or for ever (-1); returns its number, or -1. */
 static int wait_for(const sigset_t *signals, int ms) {
   const struct timespec moment = {ms / 1000, (ms % 1000) * 1000000L};
   return ms < 0 ? sigwaitinfo(signals, NULL) : sigtimedwait(signals, NULL, &moment);
 }
 
-/* Reaps what has ended. False once nobody is left. *ward becomes 0, and *how how it ended, when it is among them. */
+/* Reaps ended processes. False when none is left. If the ward was among them, *ward becomes 0 and *how its status. */
 static bool reap(pid_t *ward, int *how) {
   for (;;) {
     int status = 0;
@@ -46,7 +46,7 @@ static bool reap(pid_t *ward, int *how) {
   }
 }
 
-/* Reaps orphans. True once the ward has ended: it is not reaped, so that its group's number stays its own. */
+/* Reaps orphans. Returns whether the ward has ended; it does not reap the ward, so that its group's number stays taken. */
 static bool has_ended(pid_t ward) {
   siginfo_t info;
   for (;;) {
@@ -58,7 +58,7 @@ static bool has_ended(pid_t ward) {
   }
 }
 
-/* Ends the ward's group at once, which no fork of its members escapes, then whoever left the group. */
+/* Ends the ward's group at once, which no fork of its members escapes, then the processes that left the group. */
 static int end_all(pid_t ward, const sigset_t *signals, int grace_ms) {
   int how = 0;
   kill(-ward, SIGKILL);
@@ -97,7 +97,7 @@ static void become_warden(struct sf_warden *out, pid_t owner, const int told[2],
   signal(SIGCHLD, SIG_DFL);
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans become ours */
+  prctl(PR_SET_CHILD_SUBREAPER, 1); /* we inherit orphans */
   if (getppid() != owner) _exit(0);
   const pid_t warden = getpid(), ward = fork();
   if (ward < 0) _exit(0);
@@ -140,14 +140,14 @@ pid_t sf_warden_fork(struct sf_warden *out, int grace_ms) {
 void sf_warden_ask(const struct sf_warden *warden) {
   if (warden->pid <= 0) return;
   kill(warden->pid, SIGTERM);
-  kill(warden->pid, SIGCONT); /* whoever stopped it */
+  kill(warden->pid, SIGCONT); /* it may be stopped */
 }
 
 int sf_warden_end(struct sf_warden *warden) {
   int how = SIGKILL;
   if (warden->pid <= 0) return 0;
   sf_warden_ask(warden);
-  /* A warden that its ward has killed tells nothing; the ward died with it. */
+  /* A warden that its ward has killed reports nothing; the ward died with it. */
   if (!hear(warden->told, &how, sizeof how)) kill(-warden->ward, SIGKILL);
   while (waitpid(warden->pid, NULL, 0) < 0 && errno == EINTR) continue;
   close(warden->told);
@@ -163,8 +163,8 @@ int sf_warden_end(struct sf_warden *warden) {
 #define THIS_ARCHITECTURE AUDIT_ARCH_AARCH64
 #endif
 
-/* Refuses kill(-1, ..) with EPERM. Setting the filter without privileges would also forbid programs that gain some, as CUDA's
- * nvidia-modprobe does, so where there is such a driver it is left out for who has none. */
+/* Refuses kill(-1, ..) with EPERM. A filter that is set without privileges would also forbid programs that gain some, as CUDA's
+ * nvidia-modprobe does. So on a machine with such a driver, processes without privileges go without the filter. */
 static void forbid_signals_to_all(void) {
 #ifdef THIS_ARCHITECTURE
   static struct sock_filter filter[] = {
@@ -178,7 +178,7 @@ static void forbid_signals_to_all(void) {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   const struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
-  /* SPEC_ALLOW: older kernels would slow the process's memory down. */
+  /* SPEC_ALLOW: without it older kernels would slow the process's memory down. */
   if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program) == 0 ||
       access("/proc/driver/nvidia", F_OK) == 0)
     return;

@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A rank that failed leaves the others GRACE_SECONDS to fail too; a set that died, LAST_WORDS_MS to print why. */
+/* After a rank fails, the others have GRACE_SECONDS to fail too; a set that died has LAST_WORDS_MS to print why. */
 enum { TICK_MS = 50, LAST_WORDS_MS = 300, PAUSE_US = 2000, LIMIT_FACTOR = 10, SEND_SECONDS = 5, QUIT_SECONDS = 2, PATH_TEXT = 100 };
 static const double GRACE_SECONDS = 2;
 
@@ -30,7 +30,7 @@ struct rank {
   int fd; /* -1: not connected */
   enum rank_state state;
   pid_t pid;      /* 0: not known */
-  double heard;   /* when it last said something, by the set's watch */
+  double heard;   /* time of its last message, by the set's watch */
   double starved; /* sf_starved_seconds at that time */
   struct sf_line_buffer lines;
 };
@@ -42,11 +42,11 @@ struct sf_worker_set {
   char socket_path[PATH_TEXT];
   int32_t connected;
   struct sf_watch watch; /* for all deadlines of the set */
-  struct rank *ranks; /* by rank, when all said hello; before, in the order of their connections */
+  struct rank *ranks;    /* in the order of ranks after all have said hello; before, in the order of their connections */
   struct pollfd *fds;
-  int64_t id;         /* of the request that is under way or was last */
+  int64_t id; /* id of the current or last request */
   bool over, may_be_spent;
-  char output[SF_WORKER_OUTPUT_TEXT]; /* the last of what was printed */
+  char output[SF_WORKER_OUTPUT_TEXT]; /* end of the printed output */
   size_t output_length;
 };
 
@@ -80,7 +80,7 @@ static void keep_output(struct sf_worker_set *set, const char *text, size_t leng
   set->output[set->output_length] = '\0';
 }
 
-/* Takes what is there. False at its end, when nobody is left who could print. */
+/* Takes the output that is there. False at its end, when no process is left that could print. */
 static bool drain_output(struct sf_worker_set *set) {
   char block[4096];
   for (;;) {
@@ -100,16 +100,16 @@ static void drain_last_words(struct sf_worker_set *set) {
 
 /* --- ends ------------------------------------------------------------------------------------------------------- */
 
-/* Of children that have been waited for, with theirs. */
+/* Processor seconds of children that have been waited for, and of their children. */
 static double seconds_of_children(void) {
   struct rusage used;
   if (getrusage(RUSAGE_CHILDREN, &used) != 0) return 0;
   return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
-/* A rank that dies of the limit on processor time is not our child: its launcher alone sees the signal. What we see is what all of the set
- * have used together, since the guard waits for them: clearly less than the limit clears it. The kernel counts the limit in ticks of its
- * clock, and may find it reached a little early. */
+/* A rank that reaches its limit on processor time is not our child: only its launcher sees the signal. We see what the whole set has used,
+ * since the guard waits for it: if that is clearly less than the limit, the limit was not the cause. The kernel counts the limit in ticks
+ * of its clock, and may find it reached a little early. */
 static void end_guard(struct sf_worker_set *set) {
   struct rlimit limit;
   const double before = seconds_of_children();
@@ -150,7 +150,7 @@ static void SF_PRINTF(4, 5)
   snprintf(report->output, sizeof report->output, "%s", set->output);
 }
 
-/* One rank failed, and said why. */
+/* Reports that one rank failed, and its reason. */
 static void fail_of(struct sf_worker_set *set, struct sf_worker_report *report, enum sf_worker_end end, int32_t rank, const char *what) {
   const struct sf_worker_report before = *report;
   fail(set, report, end, "rank %d %s: %.400s", rank, what, before.text);
@@ -159,7 +159,7 @@ static void fail_of(struct sf_worker_set *set, struct sf_worker_report *report, 
 
 /* --- waiting ---------------------------------------------------------------------------------------------------- */
 
-/* Waits a moment for the ranks, the listening socket and the guard; keeps what is printed. False: the guard says that all has ended. */
+/* Waits a moment for the ranks, the listening socket and the guard; keeps printed output. False: the guard says that all have ended. */
 static bool wait_moment(struct sf_worker_set *set, int timeout_ms) {
   const int32_t n = set->connected;
   for (int32_t i = 0; i < n; i++) set->fds[i] = (struct pollfd){set->ranks[i].fd, POLLIN, 0};
@@ -176,7 +176,7 @@ static bool wait_moment(struct sf_worker_set *set, int timeout_ms) {
 
 static bool is_stopped(const struct sf_worker_set *set) { return set->options.stop && *set->options.stop; }
 
-/* The next line of a rank as an object (a new reference); NULL with a text when it is none. */
+/* Parses a rank's line as an object (a new reference); NULL, with the reason, when it is not one. */
 static json_t *parse_line(const char *line, size_t length, const char **wrong) {
   json_error_t error;
   json_t *value = json_loadb(line, length, JSON_REJECT_DUPLICATES, &error);
@@ -188,7 +188,7 @@ static json_t *parse_line(const char *line, size_t length, const char **wrong) {
 
 /* --- end of a set ---------------------------------------------------------------------------------------------- */
 
-/* Sockets take a request at once unless a rank does not read. */
+/* Sends a line, which a socket takes at once unless its rank does not read. */
 static bool send_line(struct sf_worker_set *set, int fd, const char *line, size_t length) {
   const double until = now(set) + SEND_SECONDS;
   while (length && now(set) < until) {
@@ -200,7 +200,7 @@ static bool send_line(struct sf_worker_set *set, int fd, const char *line, size_
   return length == 0;
 }
 
-/* Asked to end, ranks leave MPI as they should; those that do not are ended with the rest. */
+/* Asks ranks to end, so that they leave MPI in an orderly way; the rest are ended with the set. */
 static void ask_to_quit(struct sf_worker_set *set) {
   static const char quit[] = "{\"request\":\"quit\"}\n";
   const double until = now(set) + QUIT_SECONDS;
@@ -229,7 +229,7 @@ void sf_worker_set_end(struct sf_worker_set *set) {
 
 /* --- start ------------------------------------------------------------------------------------------------------ */
 
-/* Puts the connection where its rank belongs: connections before that one have said hello or wait for it. */
+/* Moves the connection to its rank's place: connections before that place have said hello or wait for it. */
 static bool welcome(struct sf_worker_set *set, int32_t *at, struct sf_worker_report *report, const char *line, size_t length) {
   const char *wrong = NULL;
   json_int_t version = 0, rank = -1, world = 0;
@@ -256,7 +256,7 @@ static bool welcome(struct sf_worker_set *set, int32_t *at, struct sf_worker_rep
   return false;
 }
 
-/* Reads the hellos that are there. Swapping moves connections to places that are looked at again. */
+/* Reads the hellos that have arrived. A swap moves connections to places that are looked at again. */
 static bool read_hellos(struct sf_worker_set *set, struct sf_worker_report *report, int32_t *greeted) {
   for (int32_t i = 0; i < set->options.ranks; i++) {
     struct rank *rank = &set->ranks[i];
@@ -277,7 +277,7 @@ static bool read_hellos(struct sf_worker_set *set, struct sf_worker_report *repo
   return true;
 }
 
-/* New connections take the first free place. */
+/* Puts a new connection into the first free place. */
 static void accept_rank(struct sf_worker_set *set) {
   const int fd = accept4(set->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0) return;
@@ -293,7 +293,7 @@ static void accept_rank(struct sf_worker_set *set) {
 static bool wait_for_hellos(struct sf_worker_set *set, struct sf_worker_report *report) {
   const double until = now(set) + set->options.start_seconds;
   int32_t greeted = 0;
-  set->connected = set->options.ranks; /* places without a connection are not looked at by poll */
+  set->connected = set->options.ranks; /* poll ignores places without a connection */
   while (greeted < set->options.ranks) {
     const bool alive = wait_moment(set, TICK_MS);
     if (set->fds[set->connected + 2].revents) accept_rank(set);
@@ -314,7 +314,7 @@ static bool wait_for_hellos(struct sf_worker_set *set, struct sf_worker_report *
   return true;
 }
 
-/* The library of consistent tensors that lies beside this program, unless the user named one. */
+/* Appends the library of consistent tensors beside this program, unless the user named one. */
 static void append_library(struct sf_text *command) {
   static const char name[] = "libshardfuzz.so";
   char path[PATH_MAX];
@@ -328,11 +328,11 @@ static void append_library(struct sf_text *command) {
   sf_text_append(command, "; export SHARDFUZZ_LIBRARY; ");
 }
 
-/* exec LAUNCHER COMMAND, with the socket's path in the environment. The command is one word of the launcher's: a shell of its own on each
- * rank. */
+/* Runs exec LAUNCHER COMMAND, with the socket's path in the environment. The command is one word for the launcher: each rank has a shell of
+ * its own. */
 static enum sf_status start_guard(struct sf_worker_set *set, struct sf_error *error) {
   struct sf_text command = {0};
-  /* Sets follow each other in the same folder; no two start in the same nanosecond. */
+  /* Sets use the same folder one after the other; no two start in the same nanosecond. */
   const int length = snprintf(set->socket_path, sizeof set->socket_path, "%s/socket-%llx", set->options.folder,
                               (unsigned long long)(sf_clock_seconds() * 1e9));
   if (length >= (int)sizeof set->socket_path)
@@ -395,7 +395,7 @@ static void note_heard(struct sf_worker_set *set, struct rank *rank) {
   rank->starved = sf_starved_seconds(rank->pid);
 }
 
-/* One line of a rank. False: the set has failed. */
+/* Handles one line of a rank. False: the set has failed. */
 static bool take_line(struct sf_worker_set *set, int32_t r, struct sf_worker_report *report, const char *line, size_t length) {
   struct rank *rank = &set->ranks[r];
   const char *wrong = NULL, *text = NULL;
@@ -409,7 +409,7 @@ static bool take_line(struct sf_worker_set *set, int32_t r, struct sf_worker_rep
     fail(set, report, SF_WORKER_GARBLED, "what rank %d said %s: %.160s", r, wrong, line);
   } else if (json_object_get(answer, "heartbeat")) {
     json_decref(answer);
-    return true; /* one for an earlier request may come late */
+    return true; /* an answer to an earlier request may come late */
   } else if (id != set->id) {
     fail(set, report, SF_WORKER_GARBLED, "rank %d answered request %lld while %lld was asked", r, (long long)id, (long long)set->id);
   } else if (rank->state != RANK_WAITED_FOR) {
@@ -430,7 +430,7 @@ static bool take_line(struct sf_worker_set *set, int32_t r, struct sf_worker_rep
   return !set->over;
 }
 
-/* Connections have closed. When the launcher ends all ranks because of one, several may be found at once. */
+/* Reports closed connections. If the launcher ends all ranks because of one, several may be closed at once. */
 static void fail_gone(struct sf_worker_set *set, struct sf_worker_report *report) {
   int32_t gone = 0, failed = -1;
   for (int32_t i = 0; i < set->options.ranks; i++) gone += (set->fds[i].revents & POLLHUP) != 0;
@@ -438,7 +438,7 @@ static void fail_gone(struct sf_worker_set *set, struct sf_worker_report *report
   if (gone > 1) report->rank = -1;
   if (count_state(set, RANK_FAILED, &failed)) {
     report->rank = failed;
-    drain_last_words(set); /* those of a rank that died: the one that failed may only have seen its end */
+    drain_last_words(set); /* a rank that died may have said why: the one that failed may only have seen its end */
     fail_of(set, report, SF_WORKER_ONE_SIDED, failed, "failed and the set ended");
   } else if (gone > 1) {
     fail(set, report, SF_WORKER_DIED, "%d ranks died at once", gone);
@@ -447,7 +447,7 @@ static void fail_gone(struct sf_worker_set *set, struct sf_worker_report *report
   }
 }
 
-/* What rank r said. False: the set has failed. */
+/* Reads rank r's lines. False: the set has failed. */
 static bool hear_rank(struct sf_worker_set *set, int32_t r, struct sf_worker_report *report) {
   struct rank *rank = &set->ranks[r];
   const bool there = sf_line_buffer_fill(&rank->lines, rank->fd);
@@ -465,7 +465,7 @@ static bool hear_rank(struct sf_worker_set *set, int32_t r, struct sf_worker_rep
   return false;
 }
 
-/* All have answered: what it comes to. */
+/* Draws the conclusion after all ranks have answered. */
 static void conclude(struct sf_worker_set *set, struct sf_worker_report *report) {
   const int32_t ranks = set->options.ranks, failed = count_state(set, RANK_FAILED, &report->rank);
   char text[sizeof report->text];
@@ -489,7 +489,7 @@ static void conclude(struct sf_worker_set *set, struct sf_worker_report *report)
   report->value = NULL;
 }
 
-/* The lowest rank that answered, but not as one does that went through the whole request; -1 = none. Others may wait for it. */
+/* The lowest rank whose answer shows that it left the request early; -1 = none. Others may wait for it. */
 static int32_t broken_off(const struct sf_worker_set *set) {
   for (int32_t i = 0; i < set->options.ranks; i++) {
     if (set->ranks[i].state != RANK_WAITED_FOR && set->ranks[i].state != RANK_DONE) return i;
@@ -497,8 +497,8 @@ static int32_t broken_off(const struct sf_worker_set *set) {
   return -1;
 }
 
-/* Whether some rank has said nothing for too long. Time in which one of them had no processor does not count: the others may wait for it.
- */
+/* Whether some rank has said nothing for too long. Time in which one of them had no processor does not count: the others may wait for that
+ * rank. */
 static bool is_silent(const struct sf_worker_set *set, double t) {
   double longest = 0, starved = 0;
   for (int32_t i = 0; i < set->options.ranks; i++)
@@ -511,7 +511,7 @@ static bool is_silent(const struct sf_worker_set *set, double t) {
   return longest - starved > set->options.silent_seconds;
 }
 
-/* Whether some rank has kept silent for too long; the set has failed then. */
+/* Fails the set, and returns false, if some rank was silent for too long. */
 static bool check_clock(struct sf_worker_set *set, struct sf_worker_report *report, double began, double *broken_since) {
   const double t = now(set), silent_seconds = set->options.silent_seconds;
   const int32_t broken = broken_off(set);
@@ -581,11 +581,11 @@ enum sf_status sf_worker_set_ask(struct sf_worker_set *set, struct sf_worker_rep
   char *line = json_object_set_new(request, "id", json_integer(set->id)) == 0 ? json_dumps(request, JSON_COMPACT) : NULL;
   if (!line) return SF_ENOMEM;
   const size_t length = strlen(line);
-  line[length] = '\n'; /* in the place of the NUL: length + 1 bytes are sent */
+  line[length] = '\n'; /* replaces the NUL: length + 1 bytes are sent */
   for (int32_t i = 0; i < set->connected && !set->over; i++) {
     set->ranks[i].state = RANK_WAITED_FOR;
     note_heard(set, &set->ranks[i]);
-    /* A rank that is gone is missed when answers are read, after what the others have said: one of them may know why. */
+    /* A missing rank is noticed when answers are read, after the messages of the others: one of them may know the reason. */
     if (send_line(set, set->ranks[i].fd, line, length + 1) || is_gone(set->ranks[i].fd)) continue;
     report->rank = i;
     fail(set, report, SF_WORKER_DIED, "rank %d took no request", i);

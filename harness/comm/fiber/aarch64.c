@@ -51,6 +51,6 @@ void *sf_fiber_machine_prepare(char *stack_low, size_t stack_bytes, void (*entry
   for (int i = 0; i < 20; i++) frame[i] = 0;
   frame[0] = (uint64_t)(uintptr_t)arg;                      /* x19 */
   frame[1] = (uint64_t)(uintptr_t)entry;                    /* x20 */
-  frame[11] = (uint64_t)(uintptr_t)&sf_fiber_machine_enter; /* x30: where ret goes */
+  frame[11] = (uint64_t)(uintptr_t)&sf_fiber_machine_enter; /* x30: target of ret */
   return frame;
 }

@@ -1,4 +1,4 @@
-/* The switch between fibers where no assembly is at hand. Slower: swapcontext also saves the signal mask, by a system call. */
+/* The switch between fibers on machines without our assembly. It is slower: swapcontext also saves the signal mask, by a system call. */
 #include "harness/comm/sim_fiber.h"
 
 #include <stdint.h>

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Both libraries have threads of their own, which may still be there when nobody needs them any more: once opened they stay. */
+/* Both libraries have threads of their own, which may outlive the last use of the library: so an opened library stays open. */
 static const int opening = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
 
 /* SF_NCCL_FOLDER: where the build found the library, tried after the loader's own places; may be empty. */
@@ -21,7 +21,7 @@ void nccl_version_text(char text[24], int version) {
   snprintf(text, 24, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
 }
 
-/* A function's address, as POSIX has it. */
+/* Finds a function's address in the way that POSIX prescribes. */
 static enum sf_status find(void *out, void *library, const char *symbol, struct sf_error *error) {
   *(void **)out = dlsym(library, symbol);
   return *(void **)out != NULL ? SF_OK : sf_error_set(error, SF_ENODEVICE, "the library has no %s: it is too old, or not NVIDIA's", symbol);

@@ -13,7 +13,7 @@
 
 enum { EPOCH_TAG = 2, ENDING_SECONDS = 10, ABORT_SECONDS = 1 };
 static const char share_gpus[] = "NCCL_MULTI_RANK_GPU_ENABLE";
-/* Hardware queues of a context, at most: streams that have one in common wait for each other's kernels, and a kernel of NCCL waits for
+/* The maximum of a context's hardware queues. Streams that share a queue wait for each other's kernels, and a kernel of NCCL waits for
  * another rank. */
 static const char queues[] = "CUDA_DEVICE_MAX_CONNECTIONS", queues_most[] = "32";
 
@@ -49,7 +49,7 @@ static void request_close(struct sf_nccl *nccl, struct nccl_request *request) {
   sf_free(request);
 }
 
-/* Until the request, if any, is done and the rank may leave. */
+/* Works until the request, if there is one, is done and the rank may leave. */
 static void stay(struct sf_nccl *nccl, const struct nccl_request *request) {
   while ((request != NULL && request->state != REQUEST_DONE) || nccl_is_bound(nccl)) {
     nccl_progress(nccl);
@@ -91,8 +91,8 @@ static const struct sf_comm_ops nccl_ops = {.name = "nccl", .start = nccl_start,
 
 /* --- one run ------------------------------------------------------------------------------------------------------ */
 
-/* The ranks of the run agree on its number, which tells their notes from those of earlier runs: each hears, in ever larger steps, the
- * largest that the others know. */
+/* The ranks agree on the run's number, which tells their notes from those of earlier runs. In ever larger steps, each hears the largest
+ * number that the others know. */
 static void run_begin(struct sf_mpi *mpi, int32_t first, int32_t world) {
   struct sf_nccl *nccl = mpi->transport_state;
   const struct sf_comm_call begin = {.op = SF_COMM_BARRIER, .label = "begin"};
@@ -122,7 +122,7 @@ static void run_check(struct sf_mpi *mpi) {
             sf_comm_op_name(call->op), call->label, call->occurrence, more);
 }
 
-/* What is under way when a rank leaves can only be ended with its communicator; what has not begun there leaves it whole. */
+/* Operations that are under way when a rank leaves can only end with their communicator. Operations that have not begun leave it intact. */
 static void run_end(struct sf_mpi *mpi, enum sf_status status) {
   struct sf_nccl *nccl = mpi->transport_state;
   for (struct nccl_channel *channel = nccl->channels; channel != NULL; channel = channel->next) {
@@ -144,7 +144,7 @@ enum sf_status sf_nccl_probe(struct sf_error *error) {
   return status;
 }
 
-/* False: some communicator did not end in time. */
+/* Returns false if a communicator did not end in time. */
 static bool channels_end(struct sf_nccl *nccl) {
   while (nccl->channels != NULL) {
     struct nccl_channel *channel = nccl->channels;
@@ -157,7 +157,7 @@ static bool channels_end(struct sf_nccl *nccl) {
 
 static void notes_end(struct sf_nccl *nccl) {
   nccl_drop_notes(nccl);
-  MPI_Barrier(nccl->notes); /* notes that nobody read have been sent all the same */
+  MPI_Barrier(nccl->notes); /* unread notes have been sent too */
   while (nccl->outbox != NULL) {
     struct nccl_note *note = nccl->outbox;
     nccl->outbox = note->next;
@@ -173,7 +173,7 @@ static void job_end(struct sf_mpi *mpi) {
   notes_end(nccl);
   mpi->transport = NULL;
   mpi->transport_state = NULL;
-  if (!all_ended) return; /* the threads have the rest, until the process ends */
+  if (!all_ended) return; /* the threads use the rest until the process ends */
   for (int32_t i = 0; i < nccl->buffer_count; i++) (void)nccl->api.cuda.MemFree((cu_pointer)(uintptr_t)nccl->buffers[i].memory);
   sf_free(nccl->buffers);
   if (nccl->context != NULL) (void)nccl->api.cuda.PrimaryCtxRelease(nccl->device);
@@ -181,8 +181,7 @@ static void job_end(struct sf_mpi *mpi) {
   sf_free(nccl);
 }
 
-/* The process is about to end: communicators that the failed run left are given the time to be aborted, which waits for the other members.
- */
+/* Before the process ends: gives the failed run's communicators time to be aborted, which waits for the other members. */
 static void job_abort(struct sf_mpi *mpi) { (void)nccl_endings_wait(mpi->transport_state, ABORT_SECONDS); }
 
 static const struct mpi_transport transport = {
@@ -194,7 +193,7 @@ static enum sf_status refuse_cuda(const struct sf_nccl *nccl, int result, struct
   return sf_error_set(error, SF_ENODEVICE, "%s", text != NULL ? text : "the CUDA driver fails");
 }
 
-/* Ranks that share a GPU need a library that can, and have to ask for it. */
+/* Ranks that share a GPU need a library that allows it, and must ask for it. */
 static enum sf_status allow_sharing(const struct sf_nccl *nccl, struct sf_error *error) {
   char version[24];
   if (nccl->sharers == 1) return SF_OK;
@@ -208,7 +207,7 @@ static enum sf_status allow_sharing(const struct sf_nccl *nccl, struct sf_error 
   return SF_OK;
 }
 
-/* Which GPU is this rank's. The driver looks at its environment when it begins. */
+/* Chooses this rank's GPU. The driver reads its environment when it begins. */
 static enum sf_status choose_gpu(struct sf_nccl *nccl, struct cu_uuid *uuid, struct sf_error *error) {
   const struct nccl_api *api = &nccl->api;
   int gpus = 0;
@@ -231,7 +230,7 @@ static enum sf_status open_gpu(struct sf_nccl *nccl, struct sf_error *error) {
   return result == CU_OK ? SF_OK : refuse_cuda(nccl, result, error);
 }
 
-/* All ranks get the first one's failure, if any failed. */
+/* Gives all ranks the first failing rank's failure, if there is one. */
 static enum sf_status agree(const struct sf_nccl *nccl, enum sf_status status, struct sf_error *error) {
   struct sf_error shared = {SF_OK, ""};
   int first = status != SF_OK ? nccl->mpi->rank : nccl->mpi->world;
@@ -245,8 +244,8 @@ static enum sf_status agree(const struct sf_nccl *nccl, enum sf_status status, s
   return sf_error_set(error, shared.status, "--backend nccl: %.400s", shared.text);
 }
 
-/* Ranks of the machine `local` whose GPU has this rank's number. Numbers by which a process calls its GPUs say nothing: a launcher may show
- * each rank its own one as the first. */
+/* Counts the ranks of the machine `local` that share this rank's GPU. A process's own numbers of GPUs do not identify them: a launcher may
+ * show each rank its own GPU as the first. */
 static enum sf_status count_here(MPI_Comm local, int *sharers, const struct cu_uuid *own) {
   int size = 0;
   int code = MPI_Comm_size(local, &size);
@@ -259,7 +258,7 @@ static enum sf_status count_here(MPI_Comm local, int *sharers, const struct cu_u
   return code == MPI_SUCCESS ? SF_OK : SF_EIO;
 }
 
-/* The most of any GPU of the job, since the members of a communicator have to ask for the same. */
+/* The largest number of ranks on any GPU of the job, since the members of a communicator must ask for the same. */
 static enum sf_status count_sharers(struct sf_nccl *nccl, const struct cu_uuid *uuid, struct sf_error *error) {
   MPI_Comm local;
   int sharers = 1;
@@ -271,7 +270,7 @@ static enum sf_status count_sharers(struct sf_nccl *nccl, const struct cu_uuid *
   return status == SF_OK ? SF_OK : sf_error_set(error, status, "the ranks of a GPU could not be counted: %s", sf_status_text(status));
 }
 
-/* Every step is one of all ranks. */
+/* All ranks take every step together. */
 static enum sf_status job_begin(struct sf_nccl *nccl, struct sf_error *error) {
   struct cu_uuid uuid;
   enum sf_status status = nccl_api_open(&nccl->api, error);

@@ -1,6 +1,6 @@
-/* How communicators end. Abort, finalize and destroy of NCCL wait for the other members, which may be anywhere: each communicator ends in a
- * thread of its own, so that a rank that leaves a run can say why at once, and so that the order in which ranks end theirs does not matter.
- * What kernels may still use goes with it: the stream, and the requests that hold buffers. */
+/* How communicators end. Abort, finalize and destroy of NCCL wait for the other members, which may be anywhere. So each communicator ends
+ * in a thread of its own: a rank that leaves a run can say why at once, and ranks may end theirs in any order. Objects that kernels may
+ * still use end with it: the stream, and the requests that hold buffers. */
 #include "harness/base/alloc.h"
 #include "harness/comm/nccl/nccl_internal.h"
 
@@ -18,7 +18,7 @@ struct nccl_ending {
   nccl_comm comm;
   cu_stream stream;
   cu_event event;
-  struct nccl_request *requests; /* by next */
+  struct nccl_request *requests; /* linked by next */
   bool is_orderly;
   atomic_bool is_over; /* the thread's last word */
 };
@@ -32,7 +32,7 @@ static void pause_a_moment(void) {
   nanosleep(&moment, NULL);
 }
 
-/* False: the members did not all come in time, or the communicator has failed. */
+/* Returns false if not all members came in time, or the communicator has failed. */
 static bool finalize(const struct nccl_ending *ending) {
   const time_t until = time(NULL) + FINALIZE_SECONDS;
   int error = ending->api->nccl.CommFinalize(ending->comm);
@@ -58,8 +58,8 @@ static void *run_ending(void *argument) {
   return NULL;
 }
 
-/* Signals stay with the threads that there were before: their handlers look at what the main one does. Without a thread it is never over.
- */
+/* Starts the thread with signals blocked, because their handlers look at what the main thread does. If no thread can start, the ending is
+ * never over. */
 static void start(struct nccl_ending *ending) {
   pthread_t thread;
   sigset_t all, before;

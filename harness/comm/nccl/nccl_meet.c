@@ -1,5 +1,5 @@
-/* Who meets whom: the members of a collective at their first member, the ends of a message at its receiver. Calls are compared there before
- * any data move, and communicators get their name. */
+/* Where members meet: those of a collective at its first member, the ends of a message at its receiver. There calls are compared before any
+ * data move, and communicators get their names. */
 #include "harness/base/alloc.h"
 #include "harness/base/hash.h"
 #include "harness/comm/nccl/nccl_internal.h"
@@ -40,7 +40,7 @@ struct nccl_channel *nccl_channel_of(struct sf_nccl *nccl, const int32_t *ranks,
   return channel;
 }
 
-/* Of messages from one rank of the job to another. */
+/* The channel for messages from one rank of the job to another. */
 static struct nccl_channel *channel_between(struct sf_nccl *nccl, int32_t from, int32_t to, const struct sf_comm_call *call) {
   const int32_t ranks[2] = {from, to};
   if (from == to) return nccl_channel_of(nccl, ranks, 1, 0, true, call);
@@ -51,7 +51,7 @@ static struct nccl_channel *channel_between(struct sf_nccl *nccl, int32_t from, 
 
 static size_t note_bytes(int32_t size) { return sizeof(struct nccl_note) + 2 * (size_t)size * sizeof(int64_t); }
 
-/* size: members whose counts it has room for. */
+/* size: number of members whose counts fit. */
 static struct nccl_note *note_create(struct sf_nccl *nccl, enum nccl_note_kind kind, const struct nccl_request *request, int32_t size) {
   struct nccl_note *note = sf_alloc(note_bytes(size));
   if (note == NULL) mpi_leave(nccl->mpi, SF_ENOMEM, request->call.label, "no memory for a note to another rank");
@@ -115,7 +115,7 @@ void nccl_drop_notes(struct sf_nccl *nccl) {
 
 /* --- collectives --------------------------------------------------------------------------------------------------- */
 
-/* The note of a member's call that this one is to be compared with; NULL: it has not come. */
+/* The note of the member's call that this request is compared with; NULL: it has not come. */
 static struct nccl_note *call_of_member(const struct sf_nccl *nccl, const struct nccl_request *request, int32_t member) {
   for (struct nccl_note *note = nccl->inbox; note != NULL; note = note->next)
     if (note->kind == NOTE_CALL && note->key == request->channel->key && note->sequence == request->sequence &&
@@ -134,7 +134,7 @@ static int32_t rank_in_run(const struct sf_nccl *nccl, const struct nccl_channel
   return channel->ranks[member] - nccl->mpi->first;
 }
 
-/* Fills the answer where a piece of an all-to-all is not what its receiver expects: the last such receiver's. */
+/* Fills the answer if a piece of an all-to-all is not what its receiver expects; the last such receiver counts. */
 static void compare_pieces(const struct sf_nccl *nccl, const struct nccl_request *request, struct nccl_note *answer) {
   const struct nccl_channel *channel = request->channel;
   for (int32_t to = 0; to < channel->size; to++)
@@ -166,12 +166,12 @@ static void compare_calls(const struct sf_nccl *nccl, const struct nccl_request 
 }
 
 static _Noreturn void leave_as_told(struct sf_nccl *nccl, const struct nccl_note *told, const struct sf_comm_call *call) {
-  nccl->mpi->report->rank = told->rank; /* the same on all */
+  nccl->mpi->report->rank = told->rank; /* the same on all ranks */
   nccl->mpi->report->manner = told->manner;
   mpi_leave(nccl->mpi, told->status, call->label, "%s", told->text);
 }
 
-/* A communicator that some member lacks gets a name once a run: calls that were made before its first answer came all hear the same one. */
+/* Names a communicator that some member lacks, once a run: calls that were made before its first answer all get the same name. */
 static void name_communicator(struct sf_nccl *nccl, struct nccl_note *answer, const struct nccl_request *request) {
   struct nccl_channel *channel = request->channel;
   if (answer->has_channel) return;
@@ -180,7 +180,7 @@ static void name_communicator(struct sf_nccl *nccl, struct nccl_note *answer, co
   answer->id = channel->name;
 }
 
-/* At the first member: when all calls have come, everybody is told. */
+/* At the first member: tells all members when all calls have come. */
 static void answer_members(struct sf_nccl *nccl, struct nccl_request *request) {
   const struct nccl_channel *channel = request->channel;
   for (int32_t member = 1; member < channel->size; member++)
@@ -227,7 +227,7 @@ static struct nccl_request *request_of(const struct sf_nccl *nccl, uint64_t id) 
   return request;
 }
 
-/* At the receiver: the oldest offer under the tag is taken, and its sender told to begin. */
+/* At the receiver: takes the oldest offer under the tag, and tells its sender to begin. */
 static void take_offer(struct sf_nccl *nccl, struct nccl_request *request) {
   struct nccl_note *offer = offer_for(nccl, request);
   if (offer == NULL) return;
@@ -281,7 +281,7 @@ void nccl_start_bound(struct sf_nccl *nccl, struct nccl_request *request) {
   request->state = REQUEST_STARTED;
 }
 
-/* A member that has said that it is ready has waited for this. */
+/* Starts the request of a member that said it was ready and waited for this. */
 static void start_as_told(struct sf_nccl *nccl, const struct nccl_note *told) {
   for (struct nccl_channel *channel = nccl->channels; channel != NULL; channel = channel->next)
     if (channel->key == told->key && channel->turn == told->sequence && channel->first != NULL && channel->first->state == REQUEST_BOUND)
@@ -290,7 +290,7 @@ static void start_as_told(struct sf_nccl *nccl, const struct nccl_note *told) {
 
 /* --- progress ------------------------------------------------------------------------------------------------------ */
 
-/* An answer or a go-ahead. Takes the note. */
+/* Handles an answer or a go-ahead. Takes the note. */
 static void follow(struct sf_nccl *nccl, struct nccl_note *note) {
   const struct nccl_note told = *note;
   struct nccl_request *request = nccl->first;
@@ -304,7 +304,7 @@ static void follow(struct sf_nccl *nccl, struct nccl_note *note) {
 }
 
 static void sort_note(struct sf_nccl *nccl, struct nccl_note *note) {
-  if (note->epoch != nccl->epoch) /* of a run that failed here or there */
+  if (note->epoch != nccl->epoch) /* from a run that failed here or there */
     sf_free(note);
   else if (note->kind == NOTE_ANSWER || note->kind == NOTE_GO)
     follow(nccl, note);
@@ -315,7 +315,7 @@ static void sort_note(struct sf_nccl *nccl, struct nccl_note *note) {
     keep(nccl, note);
 }
 
-/* False: nothing has come. */
+/* Returns false if nothing has come. */
 static bool receive(struct sf_nccl *nccl) {
   struct sf_mpi *mpi = nccl->mpi;
   const struct sf_comm_call none = {.op = SF_COMM_BARRIER, .label = mpi->comm.last_label != NULL ? mpi->comm.last_label : ""};
@@ -331,7 +331,7 @@ static bool receive(struct sf_nccl *nccl) {
   return true;
 }
 
-/* What this rank told itself. */
+/* Handles the notes that this rank sent to itself. */
 static void follow_own(struct sf_nccl *nccl) {
   for (struct nccl_note *note = nccl->inbox; note != NULL;) {
     struct nccl_note *next = note->next;

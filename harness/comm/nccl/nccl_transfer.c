@@ -1,7 +1,5 @@
-/* Data between GPUs: communicators that come into being, requests that run on them one by one, buffers on the GPU, and what is done to
- * values on their way.
- *
- * Communicators do not block: what NCCL has still to do is asked for each time round, so that an error or an abort reaches a rank that
+/* Moves data between GPUs: makes communicators, runs requests on them one by one, and converts values on their way to and from buffers on
+ * the GPU. Communicators do not block: each round asks for what NCCL has still to do, so that an error or an abort reaches a rank that
  * waits. */
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
@@ -10,12 +8,12 @@
 #include <string.h>
 
 enum { BUFFER_LEAST_BYTES = 4096 };
-/* Blocks of a communicator's kernel where ranks share a GPU: those of all communicators of all ranks have to be there at once, since they
+/* Blocks of a communicator's kernel if ranks share a GPU. The blocks of all communicators of all ranks must be resident at once, since they
  * wait for each other. */
 enum { SHARED_CTAS_MOST = 2 };
 
-/* NCCL has no result for want of memory: of the GPU, of the host, or of what processes share (/dev/shm). Its last words, those that it has
- * for that. */
+/* NCCL has no result code for lack of memory, on the GPU, on the host, or in what processes share (/dev/shm). These are the messages that
+ * it writes for that. */
 static bool is_want_of_memory(int result, const char *words) {
   static const char *const known[] = {"out of memory",    "Failed to CUDA malloc",  "Failed to CUDA calloc",  "Failed to CUDA host alloc",
                                       "Failed to malloc", "Cannot allocate memory", "No space left on device"};
@@ -46,7 +44,7 @@ void nccl_cuda_must(struct sf_nccl *nccl, int result, const struct sf_comm_call 
 
 /* --- buffers on the GPU -------------------------------------------------------------------------------------------- */
 
-/* Kept until the job ends, since giving memory back waits for everything that runs on the GPU. */
+/* Takes a buffer, which is kept until the job ends: freeing memory waits for everything that runs on the GPU. */
 static void *buffer_take(struct sf_nccl *nccl, size_t size_bytes, const struct sf_comm_call *call) {
   size_t rounded = BUFFER_LEAST_BYTES;
   while (rounded < size_bytes) rounded *= 2;
@@ -84,7 +82,7 @@ void nccl_request_clear(struct sf_nccl *nccl, struct nccl_request *request) {
 
 /* --- values on their way --------------------------------------------------------------------------------------------- */
 
-/* Two's complement orders non-negative floats; of negative ones all bits but the sign are turned. */
+/* Two's complement orders non-negative floats; for negative ones all bits but the sign are inverted. */
 static inline int32_t key_f32(int32_t bits) { return bits ^ (int32_t)((uint32_t)(bits >> 31) >> 1); }
 static inline int64_t key_f64(int64_t bits) { return bits ^ (int64_t)((uint64_t)(bits >> 63) >> 1); }
 
@@ -121,7 +119,7 @@ void nccl_values_of_keys(void *values, const void *keys, int64_t count, enum sf_
 }
 
 struct form {
-  bool keys, packed; /* how values are held in `host`; neither: they travel as the caller holds them */
+  bool keys, packed; /* how `host` holds values; neither: values travel as the caller holds them */
   int type;
   size_t element_bytes;
   int64_t in, out; /* elements that go to the GPU and come back */
@@ -156,7 +154,7 @@ static struct form form_of(const struct nccl_request *request) {
 
 static bool works_in_place(const struct sf_comm_call *call) { return call->op == SF_COMM_ALL_REDUCE || call->op == SF_COMM_BROADCAST; }
 
-/* Buffers, and the values in them. */
+/* Takes buffers and copies the values into them. */
 static void bring_in(struct sf_nccl *nccl, struct nccl_request *request, const struct form *form) {
   const struct sf_comm_call *call = &request->call;
   const size_t in_bytes = (size_t)form->in * form->element_bytes, out_bytes = (size_t)form->out * form->element_bytes;
@@ -178,7 +176,7 @@ static void bring_in(struct sf_nccl *nccl, struct nccl_request *request, const s
         call);
 }
 
-/* What has arrived, where the caller wants it. */
+/* Copies what has arrived to the caller. */
 static void bring_out(struct sf_nccl *nccl, struct nccl_request *request) {
   const struct sf_comm_call *call = &request->call;
   const struct form form = form_of(request);
@@ -200,7 +198,7 @@ static void bring_out(struct sf_nccl *nccl, struct nccl_request *request) {
 
 /* --- running --------------------------------------------------------------------------------------------------------- */
 
-/* Every pair's piece, one's own too; all in one group. */
+/* Exchanges every pair's piece, including a rank's own, in one group. */
 static int exchange(struct sf_nccl *nccl, const struct nccl_request *request, const struct form *form) {
   const struct nccl_channel *channel = request->channel;
   const char *out = request->in;
@@ -252,7 +250,7 @@ static int call_nccl(struct sf_nccl *nccl, struct nccl_request *request, const s
 static void issue(struct sf_nccl *nccl, struct nccl_request *request) {
   const struct sf_comm_call *call = &request->call;
   const struct form form = form_of(request);
-  request->state = REQUEST_ISSUED; /* from the first copy on its buffers are in use, however this ends */
+  request->state = REQUEST_ISSUED; /* its buffers are in use from the first copy on, however this ends */
   bring_in(nccl, request, &form);
   if (call->op == SF_COMM_BARRIER) {
     request->in = buffer_take(nccl, sizeof(int32_t), call);
@@ -265,7 +263,7 @@ static void issue(struct sf_nccl *nccl, struct nccl_request *request) {
   }
   nccl_must(nccl, nccl->api.nccl.GroupStart(), request->channel, call);
   const int result = call_nccl(nccl, request, &form);
-  const int ended = nccl->api.nccl.GroupEnd(); /* also after an error, or the next group would be part of this one */
+  const int ended = nccl->api.nccl.GroupEnd(); /* also after an error; otherwise the next group would become part of this one */
   nccl_must(nccl, result, request->channel, call);
   nccl_must(nccl, ended, request->channel, call);
 }
@@ -279,7 +277,7 @@ static void finish(struct sf_nccl *nccl, struct nccl_request *request) {
   if (request->own_send != NULL) request->own_send->state = REQUEST_DONE;
 }
 
-/* Whether the communicator has done what it was asked for; leaves on its error. */
+/* Whether the communicator has done its work; leaves the run on its error. */
 static bool is_ready(struct sf_nccl *nccl, const struct nccl_channel *channel, const struct sf_comm_call *call) {
   int error = NCCL_OK;
   nccl_must(nccl, nccl->api.nccl.CommGetAsyncError(channel->comm, &error), channel, call);
@@ -346,7 +344,7 @@ static void open_channel(struct sf_nccl *nccl, struct nccl_channel *channel, con
 void nccl_enqueue(struct sf_nccl *nccl, struct nccl_request *request, const struct nccl_id *id) {
   struct nccl_channel *channel = request->channel;
   const enum sf_comm_op op = request->call.op;
-  if (request->call.count == 0 && op != SF_COMM_BARRIER && op != SF_COMM_ALL_TO_ALL) { /* on all members */
+  if (request->call.count == 0 && op != SF_COMM_BARRIER && op != SF_COMM_ALL_TO_ALL) { /* the same on all members */
     request->state = REQUEST_DONE;
     if (request->own_send != NULL) request->own_send->state = REQUEST_DONE;
     return;

@@ -20,7 +20,7 @@ extern "C" {
 
 enum { WORKSPACE_BYTES = 32 << 20, CHOICES = 1024 };
 
-/* What the library chooses for a call hangs on this alone. */
+/* The library's choice for a call depends only on this. */
 struct shape {
   int64_t m, n, k, lda, ldb, ldc;
   int32_t trans_a, trans_b, format;
@@ -47,8 +47,8 @@ struct descriptors {
   cublasLtMatrixLayoutOpaque_t a, b, c;
 };
 
-/* The largest power of two, at most 16, that divides an address. Kernels load no more at once; what an address has beyond that hangs on
- * what was allocated before, and with it the choice and the bits would. */
+/* The largest power of two, at most 16, that divides an address. Kernels load no more at once. A larger alignment depends on earlier
+ * allocations; the library's choice, and so the bits, must not. */
 static uint32_t alignment(const void *at) {
   const uintptr_t low = (uintptr_t)at & 15u;
   return low == 0 ? 16u : (uint32_t)(low & (~low + 1));

@@ -7,7 +7,7 @@ struct columns {
 
 __device__ static inline int64_t within(int64_t column, int64_t cols) { return column < 0 ? 0 : column < cols ? column : cols; }
 
-/* What a row sees of the block. */
+/* The part of the block that a row sees. */
 __device__ static inline struct columns seen(const struct sf_block &block, int64_t row) {
   const int64_t end = block.visible + row, last = within(end, block.cols);
   int64_t first = block.window > 0 && end > block.window ? end - block.window : 0;

@@ -11,7 +11,7 @@ extern "C" {
 
 enum {
   STAGING_BLOCK_BYTES = 1 << 20,
-  SCRATCH_PART = 8, /* one in eight bytes is left to scratch: an operation cannot say that it has none */
+  SCRATCH_PART = 8, /* leaves one byte in eight to scratch: an operation cannot report that it has none */
   KEPT_BYTES_MAX = 32 << 20,
   ROOM_STEP_BYTES = 1 << 20
 };
@@ -41,22 +41,22 @@ static bool remember(struct sf_cuda *cuda, void *memory, size_t size_bytes) {
   return true;
 }
 
-/* The driver would give more than the GPU holds, and then move pages to and fro until nothing goes on. */
+/* The driver would give more memory than the GPU has, and then move pages back and forth without end. */
 static bool has_room(const struct sf_cuda *cuda, size_t size_bytes, size_t all_bytes_max) {
   size_t free_bytes = 0, total_bytes = 0;
   if (cuda->managed_bytes > all_bytes_max || size_bytes > all_bytes_max - cuda->managed_bytes) return false;
   return cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess && size_bytes <= free_bytes;
 }
 
-/* Host and GPU touch small tensors by turns, and what the host keeps beside them in the same pages: moving those pages each time costs more
- * than reading them over the bus. Larger blocks hold one tensor each, which moves to where it is used. A driver that takes no advice moves
- * pages as it likes. */
+/* Host and GPU touch small tensors in turns, and the host's own structs in the same pages: moving those pages each time costs more than
+ * reading them over the bus. Larger blocks hold one tensor each, which moves to where it is used. A driver that takes no advice moves pages
+ * as it likes. */
 static void keep_with_host(const struct sf_cuda *cuda, void *memory, size_t size_bytes) {
   if (size_bytes > KEPT_BYTES_MAX) return;
   const cudaMemLocation host = {cudaMemLocationTypeHost, 0}, gpu = {cudaMemLocationTypeDevice, cuda->gpu};
   (void)cudaMemAdvise(memory, size_bytes, cudaMemAdviseSetPreferredLocation, host);
   (void)cudaMemAdvise(memory, size_bytes, cudaMemAdviseSetAccessedBy, gpu);
-  (void)cudaGetLastError(); /* a refusal is no error of the next launch */
+  (void)cudaGetLastError(); /* a refusal must not count as an error of the next launch */
 }
 
 static void *alloc_managed(struct sf_cuda *cuda, size_t size_bytes, size_t all_bytes_max) {
@@ -176,12 +176,11 @@ static void destroy(struct sf_device *dev) {
   sf_free(cuda);
 }
 
-/* Asked about alone: the build has code for its kernels, or none of them. */
+/* Asks about one kernel: the build has code for all of its kernels, or for none. */
 __global__ static void any_kernel(int *out) { *out = 1; }
 
-/* Memory both sides may touch at any time is required: the host keeps its own structs in blocks that kernels use. Pageable memory counts
- * where the GPU goes by the host's page tables; where the driver moves each page after a fault (HMM), copies are the faster and the surer
- * way. */
+/* Requires memory that both sides may touch at any time: the host keeps its own structs in blocks that kernels use. Pageable memory counts
+ * only if the GPU uses the host's page tables; if the driver moves each page after a fault (HMM), copies are faster and safer. */
 static enum sf_status look_at_gpu(struct sf_cuda *cuda, struct sf_error *error) {
   int managed = 0, concurrent = 0, host_tables = 0;
   cudaError_t result = cudaDeviceGetAttribute(&managed, cudaDevAttrManagedMemory, cuda->gpu);
@@ -200,7 +199,7 @@ static enum sf_status look_at_gpu(struct sf_cuda *cuda, struct sf_error *error) 
                                               cudaGetErrorString(result));
 }
 
-/* The GPU that the process is given. Ranks of a machine take its GPUs in turns. */
+/* Chooses the process's GPU. Ranks of a machine take its GPUs in turns. */
 static enum sf_status open_gpu(struct sf_cuda *cuda, struct sf_error *error) {
   int driver = 0, count = 0;
   size_t total_bytes = 0;

@@ -1,10 +1,8 @@
-/* GEMM: the product by the library or, where that has none, by plain tiles; then alpha, what is added and the one rounding, in a pass of
- * their own.
- *
- * Operands of large products are copied to the GPU's own memory first, where many threads read each number and the bus would carry it as
- * often. Numbers of bf16, or of fp16, are handed to the library in that format: the conversion is exact, so are the products, and sums stay
- * fp32. fp8 numbers are numbers of both; the fp8 products of tensor cores are not used, because those of sm_89 and sm_90 do not keep fp32
- * sums. Error: bound (k + 2) u (|alpha| sum |a b| + |c|) before storing, as on the CPU. */
+/* GEMM: the library makes the product, or plain tiles where it cannot; alpha, the addition and the one rounding follow in a pass of their
+ * own. Operands of large products are copied to the GPU's own memory first: many threads read each number, and the bus would carry it as
+ * often. The library gets numbers of bf16 or fp16 in that format: the conversion and the products are exact, and sums stay fp32. fp8
+ * numbers fit both formats; the fp8 products of tensor cores are not used, because those of sm_89 and sm_90 do not keep fp32 sums. Error:
+ * bound (k + 2) u (|alpha| sum |a b| + |c|) before storing, as on the CPU. */
 #include "harness/device/cuda/tiles.cuh"
 
 extern "C" {
@@ -12,7 +10,7 @@ extern "C" {
 }
 
 enum { COPY_ALIGN = 16 };
-static const double COPY_FROM = 1 << 21; /* multiply-adds from which a look at the operands and copies of them are worth their while */
+static const double COPY_FROM = 1 << 21; /* from this many multiply-adds on, checking and copying the operands pays */
 
 /* --- copies of operands ------------------------------------------------------------------------------------------------ */
 
@@ -23,7 +21,7 @@ struct operand { /* as it lies */
 
 enum { NOT_BF16 = 1, NOT_F16 = 2 };
 
-/* Which formats do not hold all of its numbers; each block leaves its part. Subnormal numbers of bf16 are left to fp32. */
+/* Finds the formats that do not hold all of the matrix's numbers; each block leaves its part. Subnormal numbers of bf16 stay in fp32. */
 __global__ static void classify_kernel(unsigned *parts, struct operand o) {
   __shared__ unsigned part[SF_CUDA_THREADS];
   unsigned found = 0;
@@ -65,8 +63,8 @@ __global__ static void copy_kernel(void *out, int64_t ld, struct operand o, enum
 
 static int64_t copy_ld(const struct operand *o) { return (o->cols + COPY_ALIGN - 1) / COPY_ALIGN * COPY_ALIGN; }
 
-/* Scratch does too where the GPU has no memory of its own left: the product's bits hang on format and leading dimension. NULL: neither has
- * it. */
+/* Takes scratch if the GPU has no memory of its own left: the product's bits depend only on format and leading dimension. NULL: neither has
+ * room. */
 static void *copy_room(struct sf_cuda_call *call, struct sf_cuda_room *room, int64_t size_bytes) {
   void *memory = sf_cuda_room_of(room, (size_t)size_bytes);
   return memory ? memory : sf_arena_alloc(call->cuda->staging, (size_t)size_bytes);

@@ -1,5 +1,5 @@
-/* Sums over rows and over everything. Each block leaves its part, and the parts are joined in their order: how many there are depends on
- * the size alone. */
+/* Sums over rows and over everything. Each block leaves its part, and the parts are joined in order; their number depends only on the
+ * size. */
 #include "harness/device/cuda/columns.cuh"
 #include "harness/device/cuda/math.cuh"
 
@@ -26,7 +26,7 @@ static void col_sum(struct sf_device *dev, float *out, const float *x, int64_t r
   sf_cuda_end(&call);
 }
 
-/* As integers, sizes of floats are in order, NaN above infinity. */
+/* As integers, the sizes of floats keep their order, with NaN above infinity. */
 __global__ static void amax_kernel(uint32_t *parts, const float *x, int64_t count) {
   __shared__ uint32_t most[SF_CUDA_THREADS];
   uint32_t size = 0;
