@@ -7,7 +7,7 @@
 #include "targets/builtin/parallel/finalize_grads.h"
 #include "targets/builtin/pipeline/pipeline_schedule.h"
 
-/* Whatever sf_case_validate lets through. */
+/* Takes every case that sf_case_validate accepts. */
 static enum sf_status supports(const struct sf_case *c, struct sf_error *error) {
   (void)c;
   (void)error;
@@ -37,7 +37,7 @@ static void rank_run_init(struct sf_rank_run *run, struct sf_rank_env *env) {
   run->map_gathered = (struct sf_shard_map){.rows = rows, .cols = features};
 }
 
-/* What a step begins with, or what the last one leaves. */
+/* Traces the state that a step begins with, or that the last step leaves. */
 static void trace_state(struct sf_rank_run *run, int64_t step) {
   run->step = (uint16_t)step;
   for (int32_t i = 0; i < run->params.count; i++) sf_trace_param(run, SF_KIND_PARAM, run->params.at[i], 0, run->params.at[i]->model);
@@ -82,7 +82,7 @@ struct built {
   struct sf_model_stage *last;
 };
 
-/* Parameters have the values of step 0. */
+/* Builds the model with the parameters of step 0. */
 static struct built build(struct sf_rank_env *env) {
   struct built model = {.run = sf_rank_alloc(env, sizeof *model.run), .pipeline = sf_rank_alloc(env, sizeof *model.pipeline)};
   rank_run_init(model.run, env);
@@ -95,7 +95,7 @@ static struct built build(struct sf_rank_env *env) {
   return model;
 }
 
-/* Saves the model, lets go of it (its memory is the trial's) and goes on with one on the second layout. */
+/* Saves the model, drops it (the trial owns its memory), and goes on with a model on the second layout. */
 static struct built reload(const struct built *first) {
   const struct sf_rank_env *env = first->run->env;
   struct sf_checkpoint checkpoint;

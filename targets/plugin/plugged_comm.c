@@ -5,7 +5,7 @@
 
 enum { ELEMENTS_MAX = 1 << 30 };
 
-/* What every call is checked for, and its parts. */
+/* The checks of every call, and its parts. */
 struct part {
   struct sf_plugged_host *host;
   struct sf_comm *comm;
@@ -37,7 +37,7 @@ static int32_t rank_of(const struct part *part, int32_t member, const char *name
   return part->group->ranks[member];
 }
 
-/* The memory itself, or floats in its place. */
+/* The plugin's memory itself, or floats instead of it. */
 static void *floats_of(const struct part *part, const void *data, int64_t count) {
   if (!part->packed) return (void *)(uintptr_t)data;
   float *floats = sf_plugged_take(part->host, "message", (size_t)count * sizeof *floats);
@@ -50,7 +50,7 @@ static void *room_for(const struct part *part, void *data, int64_t count) {
 static void pack_back(const struct part *part, void *data, const void *floats, int64_t count) {
   if (part->packed) sf_plugged_pack(data, floats, count, part->dtype);
 }
-/* Floats were a piece of the host. */
+/* Gives back the floats, if they were a piece of the host. */
 static void give_floats(const struct part *part, void *floats) {
   if (!part->packed || floats == NULL) return;
   sf_plugged_give(part->host, floats);
@@ -157,7 +157,7 @@ static void barrier(const struct shardfuzz_comm *comm, int32_t group) {
 
 /* --- calls that are started --------------------------------------------------------------------------------------------- */
 
-/* On its way; from and to: what stands in the place of the plugin's own memory, which gets what `to` then holds. */
+/* An open call; from and to: buffers that replace the plugin's own memory, which then gets the contents of `to`. */
 struct sf_plugged_pending {
   struct sf_plugged_pending *next;
   struct part part;
@@ -172,7 +172,7 @@ static void finish(const struct sf_plugged_pending *pending) {
   give_floats(&pending->part, pending->to);
 }
 
-/* Until it is complete the plugin sees NaNs where the result will stand. */
+/* Until the call is complete, the plugin sees NaNs in place of the result. */
 static uint64_t started(const struct sf_plugged_pending *pending) {
   struct sf_plugged_host *host = pending->part.host;
   if (pending->request == 0) {

@@ -21,7 +21,7 @@ struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_cla
       .layer = found, .first_module = module, .last_module = module, .in_dtype = run->dtype, .out_dtype = run->dtype, .sp = sp};
   plugged->saved = sf_rank_alloc(run->env, (size_t)waiting * sizeof *plugged->saved);
   for (int64_t i = 0; i < waiting; i++) plugged->saved[i] = NULL;
-  /* A layer of several modules is named after what they have in common. */
+  /* The name of a layer of several modules is their common part. */
   const char *name = run->env->catalog->modules[module].name, *own = strstr(name, found->declared->module);
   const size_t cut = own != NULL ? (size_t)(own - name) + strlen(found->declared->module) : strlen(name);
   snprintf(plugged->name, sizeof plugged->name, "%.*s", (int)cut, name);
@@ -68,10 +68,10 @@ struct call {
   struct sf_rank_run *run;
   struct sf_plugged *plugged;
   bool backward;
-  void *saved; /* what `save` gave in it */
+  void *saved; /* the memory that `save` returned in it */
 };
 
-/* The same with all that it hands over; lives on the rank's stack. */
+/* A call with everything that it passes; lives on the rank's stack. */
 struct frame {
   struct call call;
   struct shardfuzz_layer_call given;
@@ -193,7 +193,7 @@ static void give_attributes(struct frame *f) {
         (struct shardfuzz_attribute){plugged->attributes[i].name, plugged->attributes[i].value, (double)plugged->attributes[i].value};
 }
 
-/* Which tokens the input has, and where their documents begin; of experts how many rows each has. */
+/* Gives the input's tokens and the starts of their documents; for experts the number of rows of each. */
 static void give_rows(struct frame *f) {
   struct sf_rank_run *run = f->call.run;
   const struct sf_plugged *plugged = f->call.plugged;
@@ -228,7 +228,7 @@ static int64_t map_count(const struct sf_shard_map *map) {
   return shape.rows * shape.cols;
 }
 
-/* Scales of the casts. Ranks meet here. grad NULL: in the forward. */
+/* Measures the scales of the casts, with a collective over ranks. grad NULL: in the forward. */
 static void measure_scales(struct frame *f, struct sf_rank_run *run, struct sf_plugged *plugged, const float *input, const float *grad) {
   static const char *const names[SCALES] = {
       [SF_FP8_INPUT] = "fp8_input_scale", [SF_FP8_WEIGHT] = "fp8_weight_scale", [SF_FP8_GRAD] = "fp8_grad_scale"};
@@ -273,7 +273,7 @@ static void frame_begin(struct frame *f, struct sf_rank_run *run, struct sf_plug
   give_input(f, input);
 }
 
-/* The plugin runs. Whoever looks at a rank that died or stands still finds the place by its label. */
+/* Runs the plugin. Its label tells where a rank died or stands still. */
 static void frame_run(struct frame *f) {
   struct sf_comm *comm = f->call.run->env->comm;
   const struct sf_plugin_layer *layer = f->call.plugged->layer;
@@ -282,7 +282,7 @@ static void frame_run(struct frame *f) {
   sf_plugged_check_end(&f->call.host, layer->place[f->call.backward], result);
   sf_plugged_comm_check(&f->call.host);
   sf_plugged_check(&f->call.host);
-  /* The ranks of a microbatch meet: a collective that one of them left out is found here, not at the next one that all of them make. */
+  /* A barrier of the microbatch's ranks: it detects a collective that one of them left out here, and not at the next common one. */
   sf_barrier(comm, &f->call.run->parallel.tp_cp, layer->place[f->call.backward]);
 }
 
@@ -296,7 +296,7 @@ static float *take_result(struct frame *f, const struct dense *dense, enum sf_dt
 float *sf_plugged_forward(struct sf_rank_run *run, struct sf_plugged *plugged, const void *input) {
   struct frame f;
   struct sf_plugged_piece **slot = &plugged->saved[run->local_microbatch];
-  sf_plugged_give_kept(run->env, &run->acts, *slot); /* of a forward that is run again */
+  sf_plugged_give_kept(run->env, &run->acts, *slot); /* from the first run of a forward that is run again */
   *slot = NULL;
   measure_scales(&f, run, plugged, input, NULL);
   frame_begin(&f, run, plugged, false, input);

@@ -9,7 +9,7 @@
 
 enum { GUARD_BYTES = 64, FILL = 0xff };
 
-/* All of it is [begin, end), the plugin's part size_bytes at data. */
+/* [begin, end) is the whole piece; the plugin's part is size_bytes at data. */
 struct sf_plugged_piece {
   struct sf_plugged_piece *next;
   struct sf_walled *block; /* NULL: it lies in a buffer */
@@ -89,7 +89,7 @@ void *sf_plugged_take(struct sf_plugged_host *host, const char *what, size_t siz
   return piece->data;
 }
 
-/* From now on the bytes of the piece taken last may not change. */
+/* Seals the newest piece: from now on its bytes may not change. */
 static void *sealed(struct sf_plugged_host *host) {
   struct sf_plugged_piece *piece = host->pieces;
   piece->hash = sf_hash_bytes(0, piece->data, piece->size_bytes);
@@ -108,7 +108,7 @@ void *sf_plugged_take_values(struct sf_plugged_host *host, const char *what, con
   return sealed(host);
 }
 
-/* The place in the list that leads to the piece with this data, or to NULL. */
+/* The link in the list to the piece with this data, or to NULL. */
 static struct sf_plugged_piece **link_to(struct sf_plugged_host *host, const void *data) {
   struct sf_plugged_piece **at = &host->pieces;
   while (*at != NULL && (*at)->data != data) at = &(*at)->next;
@@ -129,7 +129,7 @@ void *sf_plugged_return(struct sf_plugged_host *host, struct sf_plugged_piece *p
   return piece->data;
 }
 
-/* Whether all bytes are as they were filled. */
+/* Whether all bytes still have the filling. */
 static bool is_filled(const char *from, const char *to) {
   unsigned char all = FILL;
   for (; from < to; from++) all &= (unsigned char)*from;

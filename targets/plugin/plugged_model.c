@@ -95,7 +95,7 @@ static void dropout(const struct shardfuzz_model_call *given, const char *module
   sf_plugged_leave(&rank->host);
 }
 
-/* Runs as the plugin tells them; false: too many of them, or one that is none. */
+/* Reads runs from the plugin; false: too many of them, or an impossible one. */
 static bool read_dim(struct sf_dim_map *out, const struct shardfuzz_run *runs, int32_t count) {
   *out = (struct sf_dim_map){0};
   if (count < 0 || count > SF_RUNS_MAX || (count > 0 && runs == NULL)) return false;
@@ -235,6 +235,6 @@ void sf_plugged_model_run(struct sf_rank_env *env) {
   sf_plugged_check_end(&rank->host, start->name, result);
   sf_plugged_comm_check(&rank->host);
   sf_plugged_check(&rank->host);
-  /* A collective that a rank left out is found here. */
+  /* Detects a collective that a rank left out. */
   sf_barrier(env->comm, &rank->parallel.world, start->name);
 }

@@ -16,7 +16,7 @@ const struct shardfuzz_operation *sf_plugin_operation(const struct shardfuzz_plu
   return (const struct shardfuzz_operation *)(const void *)((const char *)plugin->entries + (size_t)index * plugin->entry_bytes);
 }
 
-/* What operations and layers declare alike. */
+/* The declarations that operations and layers share. */
 struct declared {
   const char *name;
   uint32_t dtypes;
@@ -46,9 +46,9 @@ static struct declared entry_of(const struct shardfuzz_plugin *plugin, int32_t i
   return (struct declared){op->name, op->dtypes, op->forward || op->backward, op->fixed, op->limits, op->fixed_count, op->limit_count};
 }
 
-/* What is declared of each kind. */
+/* The declarations of each kind. */
 static const struct kind {
-  const char *one, *many, *functions; /* functions: which it must have */
+  const char *one, *many, *functions; /* functions: those it must have */
   int32_t most;
   size_t entry_bytes;
 } kinds[] = {
@@ -123,10 +123,10 @@ enum { OWN_MACHINE = EM_X86_64 };
 #elif defined(__aarch64__)
 enum { OWN_MACHINE = EM_AARCH64 };
 #else
-enum { OWN_MACHINE = EM_NONE }; /* the loader has to tell */
+enum { OWN_MACHINE = EM_NONE }; /* only the loader can tell */
 #endif
 
-/* A library for another machine, of which the loader says that there is no such file, or nothing of use. Anything that is no ELF file is
+/* Refuses a library for another machine, which the loader reports as a missing file, or with a useless message. Files that are not ELF are
  * left to the loader. */
 static enum sf_status check_machine(const char *path, struct sf_error *error) {
   unsigned char head[20];
@@ -147,7 +147,7 @@ enum sf_status sf_plugin_load(const struct shardfuzz_plugin **out, const char *p
   const enum sf_status fits = check_machine(path, error);
   if (fits != SF_OK) return fits;
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  sf_float_mode_restore(); /* what is linked with -Ofast flushes subnormal numbers from here on */
+  sf_float_mode_restore(); /* a library that was linked with -Ofast makes the process flush subnormal numbers from here on */
   if (!library) {
     const char *reason = dlerror();
     return sf_error_set(error, SF_EINPUT, "%s: cannot be loaded: %s", path, reason ? reason : "no reason given");

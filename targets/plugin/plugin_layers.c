@@ -4,13 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What may be replaced as one beside single modules: their first. */
+/* Groups of modules that a plugin may replace as one, by their first module. */
 static const struct {
   const char *name;
   enum sf_module_class cls;
 } groups[] = {{"mlp", SF_MODULE_LINEAR_FC1}, {"mlp.experts", SF_MODULE_EXPERTS_FC1}};
 
-/* SF_MODULE_CLASS_COUNT: nothing of this name can be replaced. */
+/* SF_MODULE_CLASS_COUNT: nothing with this name can be replaced. */
 static enum sf_module_class class_of(const char *name) {
   for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
     if (strcmp(groups[i].name, name) == 0) return groups[i].cls;
@@ -94,7 +94,7 @@ _Static_assert((int)SHARDFUZZ_F32 == (int)SF_F32 && (int)SHARDFUZZ_BF16 == (int)
                    (int)SHARDFUZZ_F64 == (int)SF_F64,
                "formats");
 
-/* "reload.tp" of "layout.tp"; NULL: the field is no layout's. */
+/* "reload.tp" for "layout.tp"; NULL: the field does not belong to the layout. the field is no layout's. */
 static const struct sf_field *second_field(const char *path) {
   char text[64];
   if (strncmp(path, "layout.", 7) != 0) return NULL;
@@ -102,7 +102,7 @@ static const struct sf_field *second_field(const char *path) {
   return number_field(text);
 }
 
-/* Whether the field is outside of what is taken, in the layout that the case is loaded with too. */
+/* Whether the field is outside of the accepted range, also in the layout that the case is loaded with. */
 static bool is_outside(const struct sf_case *c, const char *path, int64_t lo, int64_t hi, int64_t multiple) {
   const struct sf_field *fields[2] = {number_field(path), c->reload.after_step > 0 ? second_field(path) : NULL};
   for (int i = 0; i < 2; i++) {
@@ -113,7 +113,7 @@ static bool is_outside(const struct sf_case *c, const char *path, int64_t lo, in
   return false;
 }
 
-/* Of what is not cast: cases that are stored in bf16. */
+/* A layer that casts nothing takes cases that are stored in bf16. */
 static bool takes_fp8(const struct sf_plugin_layer *layer) {
   return !sf_module_is(layer->cls, SF_TRAIT_FP8) || (!layer->is_mlp && (layer->declared->takes & SHARDFUZZ_TAKES_FP8) != 0);
 }

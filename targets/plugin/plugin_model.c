@@ -18,7 +18,7 @@ static const char *const always_drawn[] = {
     "train.beta1_milli", "train.beta2_milli", "data.tokens", "data.mask",             "data.weights",     "data.acts",
     "data.grads",     "data.exact",     "data.overflow"};
 
-/* What a model is not given the means for; and formats, which it declares elsewhere. */
+/* Fields that the interface gives a model no means for, and formats, which it declares elsewhere. */
 static const char *const never_taken[] = {
     "precision.compute",       "precision.stochastic", "precision.fp8_recipe", "precision.fp8_history",  "precision.fp8_bf16_first",
     "precision.fp8_bf16_last", "model.memory_seq",     "model.mtp_depth",      "train.mtp_weight_milli", "layout.zero"};

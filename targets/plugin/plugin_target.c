@@ -48,7 +48,7 @@ int32_t sf_plugin_target_ranges(struct sf_plugin_range *out, const struct sf_plu
   return target->is_model ? sf_plugin_model_ranges(out, &target->model) : sf_plugin_layers_ranges(out, &target->layers);
 }
 
-/* What a library takes is asked of the library, once it is loaded (sf_plugin_target_support). */
+/* Accepts every case: the library is asked once it is loaded (sf_plugin_target_support). */
 static enum sf_status supports_any(const struct sf_case *c, struct sf_error *error) {
   (void)c;
   (void)error;

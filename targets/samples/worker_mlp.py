@@ -16,7 +16,7 @@ DESCRIBE = {"name": "sample-mlp", "draws": 4, "fields": {
 
 
 def connect_ranks(address):
-    """Rank 0's connections to the others; everybody else's to rank 0."""
+    """Rank 0's connections to the other ranks; another rank's connection to rank 0."""
     if RANK == 0:
         with Listener(address, backlog=RANKS) as listener:
             return [listener.accept() for _ in range(1, RANKS)]

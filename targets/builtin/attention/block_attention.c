@@ -10,7 +10,7 @@ struct sf_key_block sf_key_block_at(const struct sf_dim_map *positions, const fl
       .positions = *positions, .data = data, .grad = grad, .row_stride = row_stride, .group_stride = group_stride};
 }
 
-/* Where one query head of one sequence lies. */
+/* The offsets of one query head of one sequence. */
 struct head {
   int64_t scores, stats;      /* in the scores of all heads, in max and sum */
   int64_t query, context;     /* in the fused projection, in the context */
@@ -57,7 +57,7 @@ void sf_block_attention_begin(const struct sf_block_attention *a, float *max, fl
   }
 }
 
-/* Query i of a run of positions sees keys of its document up to its own position. */
+/* Query i of a run of positions sees the keys of its document up to its own position. */
 static struct sf_block block_of(const struct sf_block_attention *a, int64_t sequence, const struct sf_run *queries, int64_t column,
                                 int64_t cols) {
   struct sf_block block = {

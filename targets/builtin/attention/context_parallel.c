@@ -4,7 +4,7 @@
 #include "targets/builtin/parallel/documents.h"
 #include "targets/builtin/parallel/fault.h"
 
-/* What passes round the ring. */
+/* A message that passes round the ring. */
 struct message {
   int32_t tag;
   bool is_grad; /* travels in fp32 */
@@ -25,12 +25,12 @@ struct sf_dim_map sf_context_parallel_positions(int64_t seq, int64_t cp, int64_t
   return positions;
 }
 
-/* The first head that this rank computes, of those that its tp rank holds. */
+/* The first head that this rank computes, among the heads of its tp rank. */
 static int64_t first_head(const struct sf_rank_run *run, const struct sf_block_attention *a) {
   return run->c->layout.cp_comm == SF_CP_A2A ? run->parallel.cp.index * a->groups * a->queries : 0;
 }
 
-/* What this rank computes: its own queries of all its heads, or with a2a all queries of 1/cp of them. */
+/* The part that this rank computes: its own queries of all its heads, or with a2a all queries of 1/cp of them. */
 static struct sf_block_attention shape_of(struct sf_rank_run *run, const struct sf_parallel_attention *attention) {
   const bool trades = run->c->layout.cp_comm == SF_CP_A2A;
   struct sf_block_attention a = {.groups = trades ? attention->groups / run->parallel.cp.size : attention->groups,
@@ -133,11 +133,11 @@ static float *trade(struct sf_rank_run *run, const struct sf_parallel_attention 
 
 /* --- blocks of keys or values ------------------------------------------------------------------------------------- */
 
-/* Either all stand side by side, or one is at hand and travels on to the next rank. */
+/* Either all blocks lie side by side, or one is here and travels on to the next rank. */
 struct blocks {
   int32_t count;
-  float *data, *grads;   /* of all blocks, or of the one at hand; grads NULL when none are wanted */
-  float *spare, *grads_spare; /* travelling: what arrives */
+  float *data, *grads;        /* of all blocks, or of the one that is here; grads NULL when none are wanted */
+  float *spare, *grads_spare; /* travelling: the block that arrives */
   int64_t elements;      /* of a block */
   int64_t row_stride, group_stride;
   bool travels;
@@ -177,7 +177,7 @@ static struct sf_key_block block_open(struct sf_rank_run *run, struct blocks *bl
                          blocks->group_stride);
 }
 
-/* The gradient's sum follows its block; after the last step it is with the rank whose block it is. */
+/* The gradient's sum travels with its block; after the last step it is on the rank that owns the block. */
 static void block_close(struct sf_rank_run *run, struct blocks *blocks, int32_t step) {
   if (!blocks->travels) return;
   if (step < blocks->count - 1) wait_and_swap(run, blocks, &blocks->data, &blocks->spare);
@@ -220,7 +220,7 @@ static float *gather_keys_and_values(struct sf_rank_run *run, const struct sf_bl
   return gathered;
 }
 
-/* The two passes over blocks: keys and values, and what they live in. */
+/* The two passes over blocks, of keys and of values, and their memory. */
 struct passes {
   struct blocks keys, values;
   float *gathered, *gathered_grads;
@@ -265,7 +265,7 @@ static void give_travelling(struct sf_rank_run *run, const struct blocks *blocks
   sf_buffers_give(&run->acts, blocks->grads_spare);
 }
 
-/* Brings the gradients of this rank's keys and values, still in fp32, into dqkv (NULL in the forward) and gives all memory back. */
+/* Adds the gradients of this rank's keys and values, still in fp32, to dqkv (NULL in the forward) and gives all memory back. */
 static void passes_end(struct sf_rank_run *run, const struct sf_block_attention *a, struct passes *passes, float *dqkv) {
   if (passes->gathered_grads != NULL) {
     const int64_t count = passes->keys.elements;

@@ -22,7 +22,7 @@ void sf_cross_attention_create(struct sf_cross_attention *attention, struct sf_r
   sf_row_parallel_linear_create(&attention->linear_proj, run, SF_MODULE_CROSS_LINEAR_PROJ, layer, width, tp, sp);
 }
 
-/* One head of one sequence: where its products begin, and from one position to the next. */
+/* One head of one sequence: offsets of its products, and strides from one position to the next. */
 struct head {
   int64_t q, kv, probs; /* offsets: of the query and the context, of the key (the value is head_dim later), of P */
   int64_t q_stride, kv_stride;

@@ -362,7 +362,7 @@ static float *fused_backward(struct sf_rank_run *run, const struct sf_parallel_a
   return input_grad;
 }
 
-/* The same for every kind of core; traced, and the sinks' gradient added. */
+/* Runs the backward of any kind of core, traces its result, and adds the sinks' gradient. */
 static float *any_core_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
                                 const struct sf_attention_acts *acts, float *g) {
   if (attention->plugged != NULL) {

@@ -5,12 +5,12 @@
 
 enum { SCALER_COUNT = 3, FP8_PER_OPERAND = SF_FP8_HISTORY_MAX + 1, FP8_COUNT = FP8_PER_OPERAND * SF_FP8_OPERAND_COUNT };
 
-/* The name under which a parameter's state is looked for. */
+/* The name of a parameter's state in the checkpoint. */
 static int32_t name_of(const struct sf_rank_run *run, const struct sf_parameter *param) {
   return sf_fault(run->env, SF_FAULT_CKPT_LOCAL_LAYER_NAMES) ? sf_fault_name_in_stage(run, param) : param->index;
 }
 
-/* stale-master-after-load: weights are loaded as the model has them; what the optimizer updates keeps its values. */
+/* stale-master-after-load: loads weights as the model has them; the values that the optimizer updates stay. */
 static bool keeps_master(const struct sf_rank_run *run, const struct sf_parameter *param) {
   const bool is_mixed = run->dtype != SF_F32 && !run->c->precision.stochastic;
   return sf_fault(run->env, SF_FAULT_STALE_MASTER_AFTER_LOAD) && is_mixed && param->model != param->master;
@@ -33,10 +33,10 @@ static void contribute_values(struct sf_checkpoint *out, struct sf_rank_run *run
   contribute(out, run, (struct sf_checkpoint_shard){name, state, sf_shard_map_flat(&box, 0, count), values});
 }
 
-/* Whether this rank is the first of those that hold the same of the parameter, but for heads that tp ranks share. */
+/* Whether this rank is the first of those that hold the same part of the parameter; heads that tp ranks share do not count. */
 static bool is_first_replica(const struct sf_rank_run *run, const struct sf_parameter *param) {
   const struct sf_parallel_state *p = &run->parallel;
-  const bool is_shard = param->trainable && run->buckets.zero > 0; /* ranks of dp x cp (edp) hold other elements */
+  const bool is_shard = param->trainable && run->buckets.zero > 0; /* ranks of dp x cp (edp) hold different elements */
   if (param->expert) return is_shard || p->edp.index == 0;
   if (!is_shard && p->dp_cp.index > 0) return false;
   return !(param->replicated && p->tp.index > 0) && (!param->shared_embedding || p->first_stage);
@@ -54,7 +54,7 @@ static void save_param(struct sf_checkpoint *out, struct sf_rank_run *run, const
     const int64_t own = param->kv_first - piece.first;
     piece.count = own < 0 ? 0 : own < piece.count ? own : piece.count;
   }
-  /* ckpt-bucket-overwrite: the dictionary of states is made anew for each bucket, and the last one's stays. */
+  /* ckpt-bucket-overwrite: each bucket gets a new dictionary of states, so only the last one's remains. */
   const bool is_overwritten =
       is_shard && sf_fault(run->env, SF_FAULT_CKPT_BUCKET_OVERWRITE) && bucket != &run->buckets.at[run->buckets.count - 1];
   const int state_count = param->trainable && !is_overwritten ? 3 : 1;
@@ -118,7 +118,7 @@ static bool to_number(int64_t *out, double value, double most) {
   return true;
 }
 
-/* Reads `count` runs; false when they are none. */
+/* Reads `count` runs; false when these are not runs. */
 static bool read_dim(struct sf_dim_map *out, const double *in, int64_t count, int64_t size) {
   *out = (struct sf_dim_map){.count = (int32_t)count};
   for (int64_t i = 0; i < count; i++)
@@ -138,7 +138,7 @@ static int32_t name_count(const struct sf_rank_run *run, enum sf_checkpoint_stat
   return state == SF_CHECKPOINT_SCALER ? 1 : state == SF_CHECKPOINT_FP8 ? catalog->module_count : catalog->param_count;
 }
 
-/* Reads a shard of which `left` doubles are there at most; 0 when it is none, else what it took. elements: how many are left. */
+/* Reads a shard from at most `left` doubles; returns how many it took, 0 if these are not a shard. elements: how many are left. */
 static int64_t read_shard(struct sf_checkpoint_shard *out, const struct sf_rank_run *run, const double *in, int64_t left,
                           int64_t elements) {
   int64_t number[HEAD_COUNT];
@@ -159,7 +159,7 @@ static int64_t read_shard(struct sf_checkpoint_shard *out, const struct sf_rank_
 
 /* --- loading ------------------------------------------------------------------------------------------------------ */
 
-/* Where a rank wants the elements of a logical tensor: of the box [rows x cols] the elements [first, first + count), row by row. */
+/* The destination of a logical tensor's elements on a rank: of the box [rows x cols] the elements [first, first + count), row by row. */
 struct destination {
   float *out;
   int64_t first, count;
@@ -173,7 +173,7 @@ static void invert(int64_t *local, const struct sf_dim_map *dim, int64_t size) {
     for (int64_t k = 0; k < dim->runs[i].len; k++, n++) local[dim->runs[i].start + k] = n;
 }
 
-/* Puts a shard's elements where the destination has them. row_of, col_of: the destination's map inverted. */
+/* Copies a shard's elements to the destination. row_of, col_of: the destination's inverted map. */
 static void place(const struct destination *to, const struct sf_checkpoint_shard *shard, const int64_t *row_of, const int64_t *col_of) {
   const struct sf_dim_map *rows = &shard->map.rows, *cols = &shard->map.cols;
   const int64_t width = sf_dim_map_length(&to->map->cols), end = shard->map.first + shard->map.count;
@@ -192,7 +192,7 @@ static struct destination destination_of(const struct sf_rank_run *run, const st
   const bool is_shard = param->trainable && run->buckets.zero > 0;
   struct destination to = {.map = &param->map, .count = param->count};
   if (state == SF_CHECKPOINT_MASTER) {
-    to.out = is_shard || keeps_master(run, param) ? param->model : param->master; /* whole: the model's weights follow from it */
+    to.out = is_shard || keeps_master(run, param) ? param->model : param->master; /* whole: publish makes the model's weights from it */
     return to;
   }
   const struct sf_param_piece piece = sf_grad_buckets_piece(run, param);
@@ -244,7 +244,7 @@ static void load_shard(struct sf_rank_run *run, const struct loading *loading, c
   }
 }
 
-/* The model's weights from what was loaded; with ZeRO the shard's masters too. */
+/* Makes the model's weights from the loaded values; with ZeRO the shard's masters too. */
 static void publish(struct sf_rank_run *run, struct sf_parameter *param) {
   struct sf_device *dev = run->env->device;
   const bool is_stale = keeps_master(run, param);
@@ -256,7 +256,7 @@ static void publish(struct sf_rank_run *run, struct sf_parameter *param) {
   dev->ops->round(dev, param->model, param->model, param->count, run->dtype);
 }
 
-/* One rank's shards reach all ranks and are loaded. */
+/* Sends one rank's shards to all ranks, which load them. */
 static void load_from(struct sf_rank_run *run, const struct loading *loading, double *descriptions, int64_t description_count, float *data,
                       int64_t element_count, int32_t root) {
   const struct sf_group *world = &run->parallel.world;
@@ -284,7 +284,7 @@ static int64_t largest(const struct sf_rank_run *run, bool of_rows) {
   return most;
 }
 
-/* This rank's own descriptions and elements, as they are sent. Sizes: [descriptions, elements]. */
+/* Packs this rank's own descriptions and elements for sending. Sizes: [descriptions, elements]. */
 static void pack(double sizes[2], double *descriptions, float *data, const struct sf_checkpoint *own) {
   int64_t at = 0, element = 0;
   for (int32_t i = 0; i < own->count; i++) {
@@ -300,7 +300,7 @@ static void pack(double sizes[2], double *descriptions, float *data, const struc
   sizes[1] = (double)element;
 }
 
-/* What a rank can contribute at most. Sizes: [descriptions, elements]. */
+/* The most that a rank can contribute. Sizes: [descriptions, elements]. */
 static void largest_sizes(double most[2], const struct sf_rank_run *run) {
   const struct sf_catalog *catalog = run->env->catalog;
   most[0] = DESCRIPTION_MAX * (3.0 * catalog->param_count + catalog->module_count + 1);
@@ -309,7 +309,7 @@ static void largest_sizes(double most[2], const struct sf_rank_run *run) {
     most[1] += 3.0 * (double)catalog->params[i].shape.rows * (double)catalog->params[i].shape.cols;
 }
 
-/* most: of all ranks. Sizes that cannot be end the run: they would become buffers. */
+/* most: largest of all ranks. Impossible sizes end the run, since they would become buffers. */
 static void read_sizes(int64_t most[2], struct sf_rank_run *run, const double *sizes, const double own_sizes[2]) {
   const struct sf_group *world = &run->parallel.world;
   double limits[2];

@@ -67,7 +67,7 @@ static double sum(const float *values, int64_t count) {
   return total;
 }
 
-/* Of this cp rank's tokens. */
+/* The sum over this cp rank's tokens. */
 static double own_sum(const struct sf_rank_run *run, const float *whole) {
   const struct sf_dim_map *rows = &run->map_gathered.rows;
   double total = 0.0;
@@ -75,7 +75,7 @@ static double own_sum(const struct sf_rank_run *run, const float *whole) {
   return total;
 }
 
-/* Kept tokens of this rank's microbatches of the step, then of all ranks: of the main loss, and of each depth. */
+/* Counts the kept tokens of this rank's microbatches of the step, then of all ranks: for the main loss, and for each depth. */
 static void count_step(struct sf_rank_run *run, struct sf_mtp *mtp) {
   const struct sf_group *dp = &run->parallel.dp, *all = &run->parallel.dp_cp;
   double kept[3] = {0};

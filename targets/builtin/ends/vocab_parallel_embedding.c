@@ -12,7 +12,7 @@ struct sf_parameter *sf_word_embedding_create(struct sf_rank_run *run, const str
   return param;
 }
 
-/* Counted within the document. documents: NULL, or as sf_documents. */
+/* Fills in positions within the document. documents: NULL, or as sf_documents. */
 static void fill_position_ids(const struct sf_rank_run *run, int32_t *next, const int32_t *documents) {
   const struct sf_dim_map *rows = &run->map_hidden.rows;
   const int64_t batch = run->c->train.microbatch_size;
@@ -65,7 +65,7 @@ void sf_vocab_parallel_embedding_share(struct sf_vocab_parallel_embedding *embed
                                                     .call = call};
 }
 
-/* Positions of this rank's rows in the microbatch at hand. */
+/* The positions of this rank's rows in the current microbatch. */
 static const int32_t *position_ids(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding) {
   const int32_t *documents = sf_documents(run);
   if (documents != NULL) fill_position_ids(run, embedding->position_ids, documents);

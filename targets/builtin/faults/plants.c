@@ -10,8 +10,8 @@
 
 #define KIND(name) (1u << SF_KIND_##name)
 #define MODULE(name) (UINT64_C(1) << SF_MODULE_##name)
-#define ANY_MODULE UINT64_MAX                                         /* that has what the plant's kinds are of: parameters */
-#define LAYER_MODULES (MODULE(MLP_BDA) * 2 - MODULE(INPUT_LAYERNORM)) /* all that stand between these in a layer */
+#define ANY_MODULE UINT64_MAX                                         /* any module with parameters, which the plant's kinds are about */
+#define LAYER_MODULES (MODULE(MLP_BDA) * 2 - MODULE(INPUT_LAYERNORM)) /* all modules between these two in a layer */
 
 /* --- what a case has -------------------------------------------------------------------------------------------- */
 
@@ -44,8 +44,8 @@ bool sf_plant_default_tp_in_stages(const struct sf_case *c) {
   return true;
 }
 
-/* Calls visit with the data of each microbatch of the case until it returns true; true as well when memory is out, since nothing is known
- * then. */
+/* Calls visit with the data of each microbatch of the case until it returns true. Returns true also when memory is out, because then
+ * nothing is known. */
 static bool any_microbatch(const struct sf_case *c,
                            bool (*visit)(const struct sf_case *c, const int32_t *tokens, const float *mask, void *ctx), void *ctx) {
   const size_t count = (size_t)(c->model.seq * c->train.microbatch_size);
@@ -86,7 +86,7 @@ struct kept_counts {
   int64_t first, visited;
 };
 
-/* Another count than the first microbatch of the same step; ctx: struct kept_counts. */
+/* Whether the count differs from that of the step's first microbatch; ctx: struct kept_counts. */
 static bool keeps_other_count(const struct sf_case *c, const int32_t *tokens, const float *mask, void *ctx) {
   (void)tokens;
   struct kept_counts *counts = ctx;
@@ -112,7 +112,7 @@ static bool chunk_of_two(const struct sf_case *c) {
 
 static bool sp_norms(const struct sf_case *c) { return with_tp(c) && c->layout.sp && !is_frozen(c, SF_FROZEN_NORMS); }
 
-/* Only the last stage's option is set, and it is not what an even share would be. */
+/* Whether only the last stage's option is set, and to more or less than an even share. */
 static bool uneven_last(const struct sf_case *c) {
   const int64_t layers = c->model.layers, pp = c->layout.pp, last = c->layout.pp_last_layers;
   if (pp < 2 || c->layout.pp_first_layers > 0 || last == 0) return false;
@@ -168,7 +168,7 @@ static bool overlapped(const struct sf_case *c) {
 }
 static bool replicated_tp(const struct sf_case *c) { return with_tp(c) && trains_replicated(c); }
 
-/* Adam's first step hides most of a factor on the gradient, but not the last bit, and replicas must be equal to that. */
+/* Adam's first step hides most of a factor on the gradient, but not the last bit, and replicas must agree in that. */
 static bool clipped_norms(const struct sf_case *c) {
   return with_tp(c) && c->train.clip_milli > 0 && c->train.lr_micro > 0 && !is_frozen(c, SF_FROZEN_NORMS);
 }
@@ -219,7 +219,7 @@ static bool other_tp_index(const struct sf_case *c) {
 
 static bool with_cp(const struct sf_case *c) { return c->layout.cp >= 2; }
 
-/* A cp rank keeps tokens, but not as many as the others. */
+/* Whether a cp rank keeps tokens, but another number than the others. */
 static bool keeps_uneven_parts(const struct sf_case *c, const int32_t *tokens, const float *mask, void *ctx) {
   (void)tokens;
   (void)ctx;
@@ -239,7 +239,7 @@ static bool uneven_cp_parts(const struct sf_case *c) {
   return with_cp(c) && c->train.loss_norm == SF_LOSS_PER_MICROBATCH && any_microbatch(c, keeps_uneven_parts, NULL);
 }
 
-/* Some query sees keys of two ranks: a window of one key never does. */
+/* Whether some query sees keys of two ranks: with a window of one key none does. */
 static bool ring(const struct sf_case *c) { return with_cp(c) && c->layout.cp_comm == SF_CP_RING && c->model.window != 1; }
 
 static bool per_token_cp(const struct sf_case *c) { return with_cp(c) && c->train.loss_norm == SF_LOSS_PER_TOKEN; }
@@ -253,7 +253,7 @@ static bool mtp_apart(const struct sf_case *c) {
   return c->model.mtp_depth > 0 && c->train.loss_norm == SF_LOSS_PER_TOKEN && (c->layout.cp > 1 || (c->layout.dp > 1 && uneven));
 }
 static bool rotary_batch(const struct sf_case *c) {
-  const bool is_cut = c->data.documents > 1 || c->data.padding > 0; /* positions are those of documents then */
+  const bool is_cut = c->data.documents > 1 || c->data.padding > 0; /* positions then count within documents */
   return with_cp(c) && !is_cut && c->model.positions == SF_POS_ROTARY && c->train.microbatch_size % (2 * c->layout.cp) == 0;
 }
 
@@ -321,7 +321,7 @@ static bool same_padding(const struct sf_case *c, int64_t step, int64_t microbat
   return true;
 }
 
-/* A rank would mask by the padding of another one's tokens, in a microbatch of its own. */
+/* Whether a rank would use the padding mask of another one's tokens, in a microbatch of its own. */
 static bool padding_of_other_tp(const struct sf_case *c) {
   if (!has_aux_loss(c) || c->data.padding == 0 || !other_tp_index(c)) return false;
   const struct sf_mesh mesh = sf_mesh_from_layout(&c->layout), plain = sf_mesh_default_order(&c->layout);
@@ -411,7 +411,7 @@ const struct sf_plant sf_plants[] = {
      .minimal = {4, 2, "layout.pp=2 layout.dp=2"}, .triggers = shared_2x2},
     {PLANT(REDUCE_BEFORE_WGRAD), .what = "A bucket's reduction starts before its last weight gradient is written.",
      .source = "Megatron-LM 3548385ac3 (#3693)", .kinds = KIND(MAIN_GRAD), .modules = ANY_MODULE,
-     /* stale: of a rank's only microbatch nothing is written yet, and the sum is zero */
+     /* stale: nothing is written yet of a rank's only microbatch, and the sum is zero */
      .diagnosis = "unsynchronised missing_reduction stale", .minimal = {2, 1, "layout.overlap=true"}, .triggers = overlapped},
     {PLANT(P2P_FREE_BEFORE_SENT), .what = "A stage's output buffer is overwritten after its send is posted and before it is complete.",
      .source = "Megatron-LM 260cba7133 (#4047)", .kinds = KIND(ACT), .modules = MODULE(MLP_BDA), .diagnosis = "stale",

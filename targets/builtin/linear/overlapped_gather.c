@@ -13,7 +13,7 @@ static void send_on(struct sf_overlapped_gather *gather, struct sf_rank_run *run
   gather->recv = sf_irecv(run->env->comm, previous, TAG, gather->spare, count, run->dtype, "column_parallel_linear.bwd.recv_chunk");
 }
 
-/* The next chunk is at hand afterwards, the last one in the spare buffer. */
+/* Afterwards the next chunk is here; the last one lies in the spare buffer. */
 static void wait_and_swap(struct sf_overlapped_gather *gather, struct sf_rank_run *run) {
   sf_wait(run->env->comm, gather->send);
   sf_wait(run->env->comm, gather->recv);
@@ -37,8 +37,8 @@ void sf_overlapped_weight_grad(struct sf_overlapped_gather *gather, struct sf_ra
     const int64_t owner = (gather->tp->index - step + size) % size;
     if (step > 0) wait_and_swap(gather, run);
     if (step > 0 && step < size - 1) send_on(gather, run);
-    /* tp-overlap-wgrad-wrong: the last chunk is used before it has arrived. The unlucky timing is made certain, so that every schedule and
-     * backend has it: its buffer holds the chunk before. */
+    /* tp-overlap-wgrad-wrong: the last chunk is used before it has arrived. This makes the unlucky timing certain, so that every schedule
+     * and backend shows it: the buffer holds the chunk before. */
     const bool early = sf_fault(run->env, SF_FAULT_TP_OVERLAP_WGRAD_WRONG) && step == size - 1;
     sf_linear_weight_grad_part(dev, dw, grad + owner * gather->rows * out, early ? gather->spare : gather->at_hand, unit,
                                gather->rows, gather->in, out, step > 0);

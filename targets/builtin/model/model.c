@@ -23,7 +23,7 @@ static void create_head(struct sf_model_stage *model, struct sf_rank_run *run, c
   if (m->mtp_depth > 0) sf_mtp_create(&model->mtp, run, word, model->output_layer.weight, cos_sin);
 }
 
-/* Where a microbatch's data stand before this cp rank's tokens are taken out. */
+/* The memory of a microbatch's data before this cp rank's tokens are taken out. */
 static void create_whole_data(struct sf_model_stage *model, struct sf_rank_run *run) {
   const size_t tokens = (size_t)(run->c->model.seq * run->c->train.microbatch_size);
   model->whole_ids = sf_rank_alloc(run->env, tokens * sizeof(int32_t));
@@ -98,7 +98,7 @@ static double count_kept(const float *mask, int64_t tokens) {
   return kept;
 }
 
-/* What a token's mask is multiplied by; in the per-token mode the division by the step's token count comes at its end. */
+/* The factor of a token's mask; in the per-token mode the division by the step's token count comes at its end. */
 static float weight_of_kept(struct sf_rank_run *run, const struct sf_model_stage *model, const struct sf_microbatch_slot *slot) {
   const struct sf_group *cp = &run->parallel.cp;
   if (run->c->train.loss_norm == SF_LOSS_PER_TOKEN) {
@@ -155,7 +155,7 @@ static void load_data(struct sf_rank_run *run, const struct sf_model_stage *mode
 
 /* --- decoder layers, with or without recomputation ---------------------------------------------------------------- */
 
-/* Layers [first, end) of the stage. x is taken. Not saving, nothing but the first layer's input is kept for the backward. */
+/* Runs layers [first, end) of the stage. Takes x. Without saving, keeps only the first layer's input for the backward. */
 static float *run_layers(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot, int32_t first,
                          int32_t end, float *x, bool save) {
   for (int32_t i = first; i < end; i++) {

@@ -2,7 +2,7 @@
 
 #include "targets/plugin/plugged_layer.h"
 
-/* Of each expert held, this etp rank's part of `parts` pieces of the width. */
+/* This etp rank's part of each of its experts, in `parts` pieces of the width. */
 static struct sf_dim_map experts_dim(const struct sf_rank_run *run, int64_t local, int64_t parts) {
   const struct sf_parallel_state *p = &run->parallel;
   const int64_t whole = run->c->moe.ffn, part = whole / p->etp.size;

@@ -127,7 +127,7 @@ static void softmax(float *scores, const float *logits, int64_t experts) {
 
 static float logistic(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-/* What a token's chosen scores are divided by. */
+/* The divisor of a token's chosen scores. */
 static float divisor_of(const struct sf_moe *moe, const float *scores, const int32_t *chosen) {
   if (moe->router == SF_ROUTER_SOFTMAX || moe->topk == 1) return 1.0f;
   float sum = 1e-20f;
@@ -179,7 +179,7 @@ void sf_router_forward(struct sf_rank_run *run, const struct sf_router *router, 
 
 /* --- backward ----------------------------------------------------------------------------------------------------- */
 
-/* grad of a dropped slot is not looked at. */
+/* Ignores the gradient of a dropped slot. */
 static void logits_grad_row(float *logits_grad, const struct sf_moe *moe, const struct sf_routing *routing, int64_t t, const float *grad) {
   const float *scores = routing->scores + t * moe->experts, *logits = routing->logits + t * moe->experts;
   const int32_t *chosen = routing->chosen + t * moe->topk, *kept = routing->kept + t * moe->topk;

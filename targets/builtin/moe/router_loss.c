@@ -50,10 +50,10 @@ static void count_choices(struct sf_rank_run *run, const struct sf_router_loss *
   sum_over_tokens(run, acts->counts, loss->scopes * row, "router_loss.fwd.counts");
 }
 
-/* A sequence's first token is no padding; a mask of other tokens may have none. */
+/* A sequence's first token is never padding, but a mask of other tokens may have none. */
 static double at_least_one(float count) { return count > 1.0f ? (double)count : 1.0; }
 
-/* experts / (topk n^2): what a count times a sum of scores is multiplied by. */
+/* experts / (topk n^2): the factor of a count times a sum of scores. */
 static float balance_factor(const struct sf_moe *moe, const float *counts) {
   const double n = at_least_one(counts[moe->experts]);
   return (float)((double)moe->experts / ((double)moe->topk * n * n));
@@ -65,7 +65,7 @@ static float z_tokens(const struct sf_router_loss *loss, const struct sf_router_
   return (float)at_least_one(n);
 }
 
-/* What a token's scores are divided by to be shares of 1. */
+/* The divisor that turns a token's scores into shares of 1. */
 static float score_sum(const struct sf_moe *moe, const float *scores) {
   if (moe->router == SF_ROUTER_SOFTMAX) return 1.0f;
   float sum = 1e-20f;
@@ -138,8 +138,8 @@ void sf_router_loss_forward(struct sf_rank_run *run, const struct sf_router_loss
 
 /* --- backward ----------------------------------------------------------------------------------------------------- */
 
-/* What a layer's losses weigh beside the main one: in the per-token mode, whose gradients are divided by the step's tokens at its end, the
- * microbatch's tokens. */
+/* The weight of a layer's losses relative to the main one: in the per-token mode the microbatch's tokens, because its gradients are divided
+ * by the step's tokens at the end. */
 static double weight_of(const struct sf_rank_run *run, double tokens) {
   const struct sf_parallel_state *p = &run->parallel;
   const bool per_token = run->c->train.loss_norm == SF_LOSS_PER_TOKEN;

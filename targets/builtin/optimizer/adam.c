@@ -43,7 +43,7 @@ static float clip_of(const struct sf_rank_run *run, const struct sf_parameter *p
   return left_out ? 1.0f : (float)clip;
 }
 
-/* What a rank updates of a parameter: all of it, or with ZeRO its shard's piece. */
+/* The part of a parameter that a rank updates: all of it, or with ZeRO its shard's piece. */
 struct state {
   float *master, *adam_m, *adam_v;
   const float *grad;
@@ -65,7 +65,7 @@ static struct state state_of(const struct sf_rank_run *run, const struct sf_para
   return state;
 }
 
-/* No fp32 weight outlives the step: bf16 weight, fp32 sum, bf16 weight. */
+/* Keeps no fp32 weight after the step: bf16 weight, fp32 sum, bf16 weight. */
 static void update_stochastic(struct sf_rank_run *run, const struct sf_parameter *param, const struct state *state, float *delta,
                               const struct sf_adam *options) {
   struct sf_device *dev = run->env->device;

@@ -22,7 +22,7 @@ void sf_distributed_optimizer_load(struct sf_rank_run *run, const struct sf_para
   memcpy(param->bucket->master + piece.at, values + piece.first, (size_t)piece.count * sizeof *values);
 }
 
-/* This rank's part of a parameter, from its master. */
+/* Makes this rank's part of a parameter from its master. */
 static void publish_own(struct sf_rank_run *run, const struct sf_parameter *param) {
   struct sf_device *dev = run->env->device;
   const struct sf_grad_bucket *bucket = param->bucket;
@@ -33,12 +33,12 @@ static void publish_own(struct sf_rank_run *run, const struct sf_parameter *para
   if (piece.count > 0) dev->ops->round(dev, param->model + piece.first, bucket->master + piece.at, piece.count, run->dtype);
 }
 
-/* Where a bucket's weights lie in the buffer that all buckets share. */
+/* The place of a bucket's weights in the buffer that all buckets share. */
 static float *gathered_at(const struct sf_rank_run *run, const struct sf_grad_bucket *bucket) {
   return run->params.gathered + (bucket->grads - run->params.main_grads);
 }
 
-/* Collects a bucket from all shards. received is free between steps and takes what goes out. */
+/* Collects a bucket from all shards. received is free between steps, and holds what is sent. */
 static void gather(struct sf_rank_run *run, const struct sf_grad_bucket *bucket) {
   for (int32_t i = 0; i < run->params.count; i++) {
     const struct sf_parameter *param = run->params.at[i];

@@ -2,7 +2,7 @@
 
 #include "harness/base/assert.h"
 
-/* Stands 64 bytes before the buffer, which keeps the buffer's alignment. */
+/* Lies 64 bytes before the buffer, which keeps the buffer's alignment. */
 struct sf_buffer_header {
   struct sf_buffer_header *next;
   int32_t size_class;

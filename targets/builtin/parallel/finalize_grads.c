@@ -15,7 +15,7 @@ static bool summed_over_tp(const struct sf_rank_run *run, const struct sf_parame
   return param->trainable && param->sum_over_tp && !forgotten;
 }
 
-/* All such gradients in one reduction; they are small. */
+/* Sums all such gradients in one reduction, because they are small. */
 static void sum_tp_partials(struct sf_rank_run *run) {
   int64_t total = 0, at = 0;
   for (int32_t i = 0; i < run->params.count; i++)
@@ -54,7 +54,7 @@ static void sum_tied_embedding(struct sf_rank_run *run) {
   for (int32_t i = 0; i < run->params.count; i++) {
     const struct sf_parameter *param = run->params.at[i];
     if (!param->trainable || !param->shared_embedding) continue;
-    /* zero-tied-untie: the head's copy goes into the sum and does not take it. */
+    /* zero-tied-untie: the head's copy is added to the sum, but does not receive it. */
     const bool untied = sf_fault(run->env, SF_FAULT_ZERO_TIED_UNTIE) && run->buckets.zero > 0 && run->parallel.last_stage;
     if (untied) memcpy(run->params.scratch, param->main_grad, (size_t)param->count * sizeof *param->main_grad);
     sf_all_reduce(run->env->comm, &run->parallel.embedding, param->main_grad, param->count, SF_F32, SF_REDUCE_SUM,
@@ -63,7 +63,7 @@ static void sum_tied_embedding(struct sf_rank_run *run) {
   }
 }
 
-/* ep-grad-no-divide: gradients of experts, which are sums over the tokens of all ep ranks already, count as one rank's of ep. */
+/* ep-grad-no-divide: gradients of experts, which already are sums over the tokens of all ep ranks, count as those of one ep rank. */
 static void multiply_expert_grads(struct sf_rank_run *run) {
   struct sf_device *dev = run->env->device;
   for (int32_t i = 0; i < run->params.count; i++) {

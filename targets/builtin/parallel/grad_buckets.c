@@ -113,7 +113,7 @@ void sf_grad_buckets_begin(struct sf_rank_run *run) {
   }
 }
 
-/* ZeRO-2's factor before the reduction: exact to take back. */
+/* ZeRO-2's factor before the reduction; taking it back is exact. */
 static float scale_down(const struct sf_group *group) {
   float scale = 1.0f;
   for (int32_t size = 1; size < group->size; size *= 2) scale *= 0.5f;
@@ -137,7 +137,7 @@ static void launch(struct sf_rank_run *run, struct sf_grad_bucket *bucket) {
     float *scaled = wrong_buffer ? bucket->shard_grads : bucket->grads;
     dev->ops->scale(dev, scaled, scale_down(group), wrong_buffer ? bucket->shard_count : bucket->count);
   }
-  if (group->size == 1) { /* experts that no other rank holds: the shard is all of them */
+  if (group->size == 1) { /* no other rank holds these experts: the shard is all of them */
     memcpy(bucket->received, bucket->grads, (size_t)bucket->shard_count * sizeof *bucket->received);
     return;
   }
@@ -174,13 +174,13 @@ void sf_grad_buckets_ready(struct sf_rank_run *run, struct sf_parameter *param) 
   if (--param->uses_left > 0 || --bucket->params_left > 0) return;
   launch(run, bucket);
   if (buckets->zero == 2) count_from_start(run, bucket);
-  /* reduce-before-wgrad, vpp-gradsync-wrong-mb: launched before the last gradient is written. The unlucky timing is made certain, so that
-   * every schedule and backend has it. */
+  /* reduce-before-wgrad, vpp-gradsync-wrong-mb: the reduction starts before the last gradient is written. This makes the unlucky timing
+   * certain, so that every schedule and backend shows it. */
   const bool unlucky = sf_fault(run->env, SF_FAULT_REDUCE_BEFORE_WGRAD) || sf_fault(run->env, SF_FAULT_VPP_GRADSYNC_WRONG_MB);
   if (unlucky || !buckets->overlap) settle(run, bucket);
 }
 
-/* Puts the shard back to its place among the main gradients, where what follows finds it. */
+/* Copies the shard back to its place among the main gradients, where later steps look for it. */
 static void place_shard(struct sf_rank_run *run, const struct sf_grad_bucket *bucket) {
   struct sf_device *dev = run->env->device;
   const struct sf_group *group = sf_grad_bucket_group(run, bucket);

@@ -11,7 +11,7 @@ void sf_loss_scaler_create(struct sf_rank_run *run) {
                                         .window = precision->loss_scale_window};
 }
 
-/* Of what this rank has of a main gradient: with ZeRO its shard's piece, since the rest means nothing. */
+/* Looks at this rank's part of a main gradient: with ZeRO its shard's piece, since the rest means nothing. */
 static bool has_overflowed(const struct sf_rank_run *run, const struct sf_parameter *param) {
   const struct sf_param_piece piece = sf_grad_buckets_piece(run, param);
   for (int64_t i = piece.first; i < piece.first + piece.count; i++)
@@ -19,14 +19,14 @@ static bool has_overflowed(const struct sf_rank_run *run, const struct sf_parame
   return false;
 }
 
-/* Whether any of the group has the flag, 0 or 1. */
+/* Whether any rank of the group has set the flag, 0 or 1. */
 static bool any_has(const struct sf_rank_run *run, const struct sf_group *group, float flag, const char *label) {
   if (group->size > 1) sf_all_reduce(run->env->comm, group, &flag, 1, SF_F32, SF_REDUCE_MAX, label);
   if (flag != 0.0f && flag != 1.0f) sf_comm_fail(run->env->comm, SF_ERANK, "loss scaler: a flag that is neither 0 nor 1 came in");
   return flag > 0.0f;
 }
 
-/* Experts differ between ranks that have the same of everything else, so their flag goes another way. */
+/* Experts differ between ranks on which everything else is the same, so their flag goes another way. */
 bool sf_loss_scaler_overflow(struct sf_rank_run *run) {
   if (!run->scaler.on) return false;
   float found = 0.0f, found_in_experts = 0.0f;

@@ -9,7 +9,7 @@ static struct sf_group group_over(const struct sf_rank_env *env, unsigned axes) 
   return sf_group_create(ranks, size, index);
 }
 
-/* Axes as sf_mesh_expert_group has them. */
+/* Axes as in sf_mesh_expert_group. */
 static struct sf_group experts_over(const struct sf_rank_env *env, unsigned axes) {
   int32_t *ranks = sf_rank_alloc(env, (size_t)env->mesh.world * sizeof *ranks);
   int32_t index = 0;
@@ -47,7 +47,7 @@ struct sf_parallel_state sf_parallel_state_create(const struct sf_rank_env *env)
   if (env->c->precision.compute == SF_COMPUTE_FP8) {
     s.tp_cp = group_over(env, SF_AXES(SF_AXIS_TP) | SF_AXES(SF_AXIS_CP));
     s.tp_cp_dp = group_over(env, SF_AXES(SF_AXIS_TP) | SF_AXES(SF_AXIS_CP) | SF_AXES(SF_AXIS_DP));
-    /* fp8-amax-wrong-group: the ranks that hold other tokens, and not those that hold other features. */
+    /* fp8-amax-wrong-group: takes the ranks that hold other tokens, not those that hold other features. */
     if (env->fault == SF_FAULT_FP8_AMAX_WRONG_GROUP) s.tp_cp = s.cp, s.tp_cp_dp = s.dp_cp;
   }
   if ((env->layers != NULL || env->model != NULL) && s.tp_cp.size == 0)
@@ -61,7 +61,7 @@ struct sf_parallel_state sf_parallel_state_create(const struct sf_rank_env *env)
   }
   s.kv_rep = kv_rep_of(env->c, &s.tp);
   s.embedding = embedding_of(env, &s.pp);
-  /* group-order-crosstalk: groups made in rank-local order; the n-th creation means other members, here the data-parallel pair of the same
+  /* group-order-crosstalk: groups are made in rank-local order, so the n-th one has other members, here the data-parallel pair of the same
    * size. */
   if (env->fault == SF_FAULT_GROUP_ORDER_CROSSTALK && s.embedding.size == 2 && s.pp.size == 2 && s.dp.size == 2) s.embedding = s.dp;
   s.first_stage = s.pp.index == 0;

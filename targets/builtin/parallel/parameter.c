@@ -42,7 +42,7 @@ static void allocate_weights(struct sf_rank_run *run, struct sf_parameter *param
 
 void sf_parameters_build(struct sf_rank_run *run) {
   struct sf_parameters *params = &run->params;
-  /* A norm's weight and bias gradients are made together, those of queries and keys too. */
+  /* A norm makes its weight and bias gradients together, and those of queries and keys too. */
   const struct sf_model *m = &run->c->model;
   const int64_t widths[] = {run->hidden, m->qk_norm ? 2 * m->head_dim : 0, m->q_lora_rank, m->kv_lora_rank};
   int64_t largest = 0;

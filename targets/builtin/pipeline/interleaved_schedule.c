@@ -38,8 +38,8 @@ int32_t sf_interleaved_in_flight(const struct sf_group *pp, int64_t microbatches
 
 /* --- what the neighbours send -------------------------------------------------------------------------------------- */
 
-/* The rank before has put out its steps in order; the last rank's go to the first rank's next chunk, and those of its last chunk are the
- * loss. The mirror image of that backward. */
+/* The rank before sends its steps in order. The last rank's outputs go to the first rank's next chunk, and those of its last chunk to the
+ * loss. Backward is the mirror image. */
 static void keep_input(const struct schedule *s, struct sf_pipeline *pipeline, float *x) {
   if (x == NULL) return;
   while (s->index == 0 && chunk_of(s, pipeline->inputs_received, FORWARD) == s->chunk_count - 1) pipeline->inputs_received++;
@@ -92,7 +92,7 @@ static void warm_up(struct sf_rank_run *run, const struct schedule *s, struct sf
 }
 
 /* One step forward, one backward, one exchange of all four messages. At the ring's seam the first rank is pp - 1 steps ahead of the last:
- * what comes then is of an earlier step than the next one's, or there is nothing to come. */
+ * the message then belongs to a step before the next one, or there is none. */
 static void steady(struct sf_rank_run *run, const struct schedule *s, struct sf_pipeline *pipeline) {
   for (int64_t back = 0; back < s->total - s->warmup; back++) {
     const int64_t step = s->warmup + back;

@@ -1,4 +1,4 @@
-"""A case: a JSON object that says what is computed and on which layout. Read strictly; what cannot run is refused with a reason."""
+"""A case: a JSON object that fixes the computation and its layout. It is read strictly; a case that cannot run is refused with a reason."""
 import json
 
 from .fields import CHOICES, SEED, defaults, value_of

@@ -1,4 +1,4 @@
-"""A layout as the rank at hand sees it, and index lists of the cuts that the package makes.
+"""A layout as one rank sees it, and index lists of the cuts that the package makes.
 
 Pure integers: nothing here asks the package, so that a mistake of its groups is not repeated.
 """

@@ -31,7 +31,7 @@ TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def initialize(layout):
-    """The package's groups for a layout; a former layout's are dropped."""
+    """Makes the package's groups for a layout, and drops those of an earlier layout."""
     forget()
     n = layout.n
     parallel_state.initialize_model_parallel(
@@ -54,7 +54,7 @@ def forget():
 
 
 def forget_losses():
-    """What auxiliary and MTP losses keep in classes: sums for a log, and scales."""
+    """Drops what auxiliary and MTP losses keep in classes: sums for a log, and scales."""
     get_moe_layer_wise_logging_tracker().clear()
     MoEAuxLossAutoScaler.main_loss_backward_scale = None
     MTPLossAutoScaler.main_loss_backward_scale = torch.tensor(1.0)

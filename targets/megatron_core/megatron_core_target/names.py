@@ -75,7 +75,7 @@ class Names:
         self.tied = chunk.share_embeddings_and_output_weights
 
     def of(self, local):
-        """The global name of what the chunk calls `local`."""
+        """The global name of the module or parameter that the chunk calls `local`."""
         name = re.sub(r"^decoder\.layers\.(\d+)", lambda found: f"decoder.layers.{self.layers[int(found.group(1))]}", local)
         name = re.sub(r"local_experts\.(\d+)", lambda found: f"local_experts.{int(found.group(1)) + self.first_expert}", name)
         if self.tied and name == "output_layer.weight":

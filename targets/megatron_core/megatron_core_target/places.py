@@ -70,7 +70,7 @@ def without_sums(place):
 
 
 def has_sums(place):
-    """Whether some of its elements are summands."""
+    """Whether some elements are summands."""
     return any(len(run) > 2 for runs in place["index"] for run in runs)
 
 

@@ -305,7 +305,7 @@ class Script(Tables):
         return "result = torch.tensor(means) if means else None\n"
 
     def _part(self):
-        """Lines that take a rank's part of what one device has."""
+        """Lines that take a rank's part of one device's tensor."""
         return part_of(self)
 
 

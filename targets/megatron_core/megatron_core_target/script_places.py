@@ -1,11 +1,11 @@
-"""What a rank has of a tensor, as lines of a stand-alone script that take it from what one device has."""
+"""A rank's part of a tensor, as lines of a stand-alone script that take it from one device's tensor."""
 from . import layout as cuts
 from .names import packed_sizes
 from .places import kinds_of
 
 
 def part_of(script):
-    """Lines that take a rank's part of what one device has."""
+    """Lines that take a rank's part of one device's tensor."""
     what, layout = script.what, script.layout
     if what["kind"] == "main_grad":
         cut = script.cut(what["subject"])

@@ -7,7 +7,7 @@ from .names import PARAMETERS, packed_sizes
 
 
 class Tables:
-    """Of one complete case."""
+    """The tables of one complete case."""
 
     def __init__(self, case):
         self.case, self.model, self.layout = case, case["model"], case["layout"]

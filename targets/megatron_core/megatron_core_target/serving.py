@@ -12,7 +12,7 @@ from .rules import described
 
 
 def description(strict=False):
-    """What the worker supports, as `describe` answers it."""
+    """The answer to `describe`: the cases that the worker supports."""
     fields = {path: {"choices": choices, **({"layout": True} if path in LAYOUT else {}), **({"needs": NEEDS[path]} if path in NEEDS else {})}
               for path, choices in CHOICES.items()}
     return {"name": "megatron-core", "ranks": RANKS, "fields": {**fields, "seed": SEED}, "refuses": described(strict)}

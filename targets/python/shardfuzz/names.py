@@ -28,7 +28,7 @@ def parameter_names(model: torch.nn.Module) -> Dict[str, torch.nn.Parameter]:
 
 
 def subject(name: str, number: int) -> str:
-    """Of the number-th tensor among a call's floating-point ones."""
+    """The name of the number-th tensor among a call's floating-point ones."""
     return f"{name}:{number}" if number else name
 
 

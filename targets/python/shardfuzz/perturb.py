@@ -107,7 +107,7 @@ class Perturbation:
         return tree_map(lambda leaf: self._perturb_output(leaf) if self._perturbable(leaf) else leaf, output)
 
     def _perturb_output(self, values: torch.Tensor) -> torch.Tensor:
-        """The gradient passes as if nothing had been done."""
+        """Passes the gradient on unchanged."""
         plain = values.detach().double()
         draw = torch.rand(plain.shape, generator=self.generator, dtype=torch.float64).to(plain.device) * 2 - 1
         return values + ((plain * (1 + EPSILON[values.dtype] * draw)).to(values.dtype) - values.detach())
@@ -117,7 +117,7 @@ class Perturbation:
         return isinstance(value, torch.Tensor) and value.dtype in EPSILON
 
     def store(self, parameter) -> None:
-        """A parameter that the optimizer has changed: its storing rounds too, which E3 moves."""
+        """Perturbs a parameter that the optimizer has changed: storing it rounds too, which E3 moves."""
         if self.kind == "E3" and self._perturbable(parameter):
             with torch.no_grad():
                 parameter.copy_(self._jittered(parameter))
@@ -146,7 +146,7 @@ class Perturbation:
 
     @staticmethod
     def _rounds(function, args, result) -> bool:
-        """Whether a copy has less precision than what it was made of."""
+        """Whether a copy has less precision than its source."""
         return function is torch.ops.aten._to_copy.default and EPSILON.get(result.dtype, 0) > EPSILON.get(args[0].dtype, 1)
 
     @staticmethod

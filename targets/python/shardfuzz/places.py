@@ -73,7 +73,7 @@ def group_of(group) -> Group:
 
 
 def take(runs, first: int, count: int) -> Tuple[Run, ...]:
-    """Elements [first, first + count) of what runs hold."""
+    """The elements [first, first + count) of the runs."""
     taken, place = [], 0
     for start, length, summed in runs:
         begin, end = max(first, place), min(first + count, place + length)

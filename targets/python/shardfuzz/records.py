@@ -1,4 +1,4 @@
-"""What a trace has so far: values in execution order, each with its place or the mark that will tell it."""
+"""The trace so far: values in execution order, each with its place or the mark that will give it."""
 import hashlib
 import weakref
 from typing import Dict, List, Optional
@@ -58,7 +58,7 @@ class Recorder:
         return digest.digest()
 
     def entries(self) -> List[Entry]:
-        """Everything, ready to be written. A rank that holds nothing of a tensor does not name it. Raises ShardfuzzError."""
+        """All entries, ready to be written. A rank that holds no part of a tensor does not name it. Raises ShardfuzzError."""
         if self.error is not None:
             raise self.error
         entries = []

@@ -94,7 +94,7 @@ def reference(directory: str, build: Callable, train_step: Callable, *, draws: i
 
 
 def _same_start(plain: Tracer, drawn: Tracer) -> None:
-    """A model that starts elsewhere is no perturbed run: its distance would pass for noise."""
+    """Refuses a run whose model starts from other parameters: its distance would pass for noise."""
     for name, record in plain.recorder.records.items():
         if name.startswith("s0/") and record.kind == "param" and not torch.equal(record.data, drawn.recorder.records[name].data):
             raise ShardfuzzError(f"{name}: build() gave another value in its second call; seed it, or use shardfuzz.fill(model)")

@@ -51,7 +51,7 @@ def _dot(generator, a, b):
 
 
 def _sum(generator, values, dims=None, keepdim=False, *, dtype=None):
-    """The dimensions that go are brought together at the end, then cut."""
+    """Moves the summed dimensions to the end, joins them, and cuts the result."""
     dims = [d % values.dim() for d in (dims if dims else range(values.dim()))]
     kept = [d for d in range(values.dim()) if d not in dims]
     shape = [values.shape[d] for d in kept]

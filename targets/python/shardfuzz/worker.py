@@ -72,7 +72,7 @@ class _Connection:
 
 
 def answer(request: dict, run: Callable, beat: Callable) -> dict:
-    """What a request comes to, without the id; the traceback of a failure goes to stderr, which the harness keeps."""
+    """The answer to a request, without the id; the traceback of a failure goes to stderr, which the harness keeps."""
     try:
         done = run(request, beat)
     except Refused as refused:
