@@ -3,7 +3,7 @@
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
 #include "harness/base/nearest.h"
-#include "harness/run/framework/framework_case.h"
+#include "harness/run/process/subject.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -99,28 +99,11 @@ bool sf_known_has(const struct sf_known *known, const char *signature) {
   return false;
 }
 
-/* Fields that do not decide whether a bug shows. */
-static bool is_incidental(const struct sf_field *field) {
-  return field->type == SF_FIELD_TEXT || strcmp(field->path, "seed") == 0 || strcmp(field->path, "schedule") == 0 ||
-         strcmp(field->path, "mode") == 0;
-}
-
-static bool contains(const struct sf_case *c, const struct sf_case *trigger) {
-  if (sf_case_is_operation(c) || sf_case_is_operation(trigger) || sf_case_is_framework(c) != sf_case_is_framework(trigger)) return false;
-  if (sf_case_is_framework(c)) return sf_framework_case_contains(c, trigger);
-  for (int i = 0; i < sf_case_field_count; i++) {
-    const struct sf_field *field = &sf_case_fields[i];
-    if (is_incidental(field)) continue;
-    const int64_t needed = sf_case_field_get(trigger, field), has = sf_case_field_get(c, field);
-    if (needed == field->smallest) continue;
-    if (field->type == SF_FIELD_INT ? has < needed : field->type == SF_FIELD_FLAGS ? (has & needed) != needed : has != needed) return false;
-  }
-  return true;
-}
-
 bool sf_known_triggered(const struct sf_known *known, const struct sf_case *c) {
+  const struct sf_subject *subject = sf_subject_of(c);
   for (int32_t i = 0; i < known->count; i++) {
-    if (known->entries[i].has_case && contains(c, &known->entries[i].c)) return true;
+    const struct sf_known_entry *entry = &known->entries[i];
+    if (entry->has_case && subject->contains && sf_subject_of(&entry->c) == subject && subject->contains(c, &entry->c)) return true;
   }
   return false;
 }

@@ -56,7 +56,7 @@ static void add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf
   const bool judged = outcome->verdict != SF_VERDICT_SKIP && outcome->verdict != SF_VERDICT_INCONCLUSIVE;
   char reason[SF_STORE_REASON_TEXT] = "";
   if (!judged) keep_line(reason, sizeof reason, outcome->text);
-  const bool finding = outcome->verdict == SF_VERDICT_FINDING, of_operation = sf_case_is_operation(c);
+  const bool finding = outcome->verdict == SF_VERDICT_FINDING, has_ranks = sf_subject_of(c)->has_ranks;
   const struct sf_store_verdict row = {
       .index = index,
       .verdict = outcome->verdict,
@@ -67,8 +67,8 @@ static void add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf
       .module = outcome->module,
       .rank = outcome->rank,
       .ranks = outcome->ranks,
-      .layers = of_operation ? 0 : (int32_t)c->model.layers,
-      .features = of_operation ? (struct sf_feature_mask){{0}} : sf_features_of(c),
+      .layers = has_ranks ? (int32_t)c->model.layers : 0,
+      .features = has_ranks ? sf_features_of(c) : (struct sf_feature_mask){{0}},
       .checked = outcome->checked,
       .unchecked = outcome->unchecked,
       .seconds = outcome->seconds,

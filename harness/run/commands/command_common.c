@@ -26,7 +26,7 @@ const char *const sf_mode_names[] = {"drawn", "isolated", "e2e", NULL};
 /* One entry more: the NULL at the end. */
 SF_ASSERT_ENTRIES(sf_backend_names, SF_BACKEND_COUNT + 1);
 
-enum { RANKS_DEFAULT = 8, FRAMEWORK_RANKS_DEFAULT = 4, LAYOUTS_DEFAULT = 4, BUDGET = 300, OPERATION_BUDGET = 20000 };
+enum { RANKS_DEFAULT = 8, FRAMEWORK_RANKS_DEFAULT = 4, LAYOUTS_DEFAULT = 4 };
 
 volatile sig_atomic_t sf_interrupted;
 
@@ -119,8 +119,8 @@ static enum sf_status fill_space(struct sf_space *space, const struct sf_common_
   return SF_OK;
 }
 
-int32_t sf_common_shrink_budget(const struct sf_common_flags *flags, bool of_operation) {
-  return flags->shrink_budget >= 0 ? (int32_t)flags->shrink_budget : of_operation ? OPERATION_BUDGET : BUDGET;
+int32_t sf_common_shrink_budget(const struct sf_common_flags *flags, const struct sf_subject *subject) {
+  return flags->shrink_budget >= 0 ? (int32_t)flags->shrink_budget : subject->shrink_budget;
 }
 
 enum sf_status sf_common_operation_flags(const struct sf_common_flags *flags, struct sf_error *error) {
@@ -262,14 +262,15 @@ static enum sf_status retarget(struct sf_case *c, const char *target, struct sf_
 enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_common_framework *framework,
                                       const struct sf_common_flags *flags, struct sf_case *c, const char *path, struct sf_error *error) {
   if (sf_case_is_operation(c)) return pool_of_operation(pool, flags, c, path, error);
-  enum sf_status status = flags->target && !sf_case_is_framework(c) ? retarget(c, flags->target, error) : SF_OK;
-  if (status == SF_OK) status = sf_case_names_check(c, path, error);
-  if (status != SF_OK) return status;
+  enum sf_status status = SF_OK;
   if (sf_case_is_framework(c)) {
     status = sf_common_framework_start(framework, flags, flags->target ? flags->target : c->target, error);
     if (status == SF_OK) pool_of_framework(pool, framework, flags);
     return status;
   }
+  if (flags->target) status = retarget(c, flags->target, error);
+  if (status == SF_OK) status = sf_subject_layers.check(c, pool, path, error);
+  if (status != SF_OK) return status;
   if (flags->framework_path) return sf_error_set(error, SF_EUSAGE, "--framework-path is for cases of frameworks");
   if (sf_plugin_target_path(c->target)) status = sf_plugin_probe_target(c->target, error);
   return status != SF_OK ? status : sf_common_pool(pool, flags, (int32_t)sf_case_ranks(c), error);
@@ -353,7 +354,7 @@ enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct 
   out->seed = (uint64_t)flags->seed;
   out->layouts = flags->layouts ? flags->layouts : LAYOUTS_DEFAULT;
   out->deadline = (double)flags->deadline_ms / 1000;
-  out->shrink_budget = sf_common_shrink_budget(flags, of_operations);
+  out->shrink_budget = sf_common_shrink_budget(flags, of_operations ? &sf_subject_operation : &sf_subject_layers);
   out->stop = &sf_interrupted;
   out->cases = INT64_MAX;
   if (snprintf(out->out_dir, sizeof out->out_dir, "%s", flags->out) >= (int)sizeof out->out_dir) {

@@ -94,8 +94,9 @@ struct sf_common_framework {
 };
 /* SF_EUSAGE for an option that operations do not have. */
 enum sf_status sf_common_operation_flags(const struct sf_common_flags *flags, struct sf_error *error) SF_MUST_USE;
+struct sf_subject;
 /* The budget that the flags give, or the default of what is shrunk. */
-int32_t sf_common_shrink_budget(const struct sf_common_flags *flags, bool of_operation);
+int32_t sf_common_shrink_budget(const struct sf_common_flags *flags, const struct sf_subject *subject);
 /* Appends the options, for a shell, with which a case of the flags' framework is replayed. */
 void sf_common_replay_options(struct sf_text *out, const struct sf_common_flags *flags);
 /* How the target's worker is started. SF_EUSAGE. */

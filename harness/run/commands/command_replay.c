@@ -58,7 +58,7 @@ static const struct sf_command command = {
 /* ", on 2 ranks"; an operation has none. */
 static const char *ranks_text(char out[32], const struct sf_case *c, const struct sf_outcome *outcome) {
   *out = '\0';
-  if (!sf_case_is_operation(c)) snprintf(out, 32, ", on %d rank%s", outcome->ranks, outcome->ranks == 1 ? "" : "s");
+  if (sf_subject_of(c)->has_ranks) snprintf(out, 32, ", on %d rank%s", outcome->ranks, outcome->ranks == 1 ? "" : "s");
   return out;
 }
 

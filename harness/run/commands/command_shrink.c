@@ -2,6 +2,7 @@
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/report_json.h"
+#include "harness/run/process/subject.h"
 #include "harness/run/trial/engine.h"
 
 #include "harness/base/alloc.h"
@@ -86,7 +87,7 @@ static int shrink(const struct sf_case *c, const struct shrink_flags *flags, con
     return nothing_shrunk(flags, sf_verdict_name(result.outcome.verdict), 1, 0);
   }
   job.kind = SF_JOB_SHRINK;
-  job.budget = sf_common_shrink_budget(&flags->common, sf_case_is_operation(c));
+  job.budget = sf_common_shrink_budget(&flags->common, sf_subject_of(c));
   job.was_hang = result.outcome.cls == SF_CLASS_HANG;
   memcpy(job.shrink_key, result.outcome.shrink_key, sizeof job.shrink_key);
   status = sf_pool_run_one(pool, &job, &result);

@@ -110,17 +110,11 @@ static int is_case_file(const struct dirent *entry) {
   return length > 5 && strcmp(entry->d_name + length - 5, ".json") == 0;
 }
 
-/* Cases of a plugin's operations run on the plugin that is being fuzzed, if there is one. */
-static enum sf_status check_operation(struct sf_case *c, const struct sf_op_target *fuzzed, const char *path, struct sf_error *error) {
-  const struct sf_op_target *target = NULL;
-  const bool moves = fuzzed && *fuzzed->path && sf_plugin_target_path(c->target);
-  return sf_operation_settle(c, &target, moves ? fuzzed->name : c->target, path, error);
-}
-
 static enum sf_status read_corpus_case(struct sf_case *out, const struct sf_pool_options *pool, const char *path, struct sf_error *error) {
   const enum sf_status status = sf_case_read(out, path, error);
   if (status != SF_OK) return status == SF_EIO ? SF_EINPUT : status;
-  return sf_case_is_operation(out) ? check_operation(out, pool->operations, path, error) : sf_case_names_check(out, path, error);
+  const struct sf_subject *subject = sf_subject_of(out);
+  return subject->check ? subject->check(out, pool, path, error) : SF_OK;
 }
 
 static enum sf_status read_corpus(struct gate *g) {

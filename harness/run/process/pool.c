@@ -52,7 +52,7 @@ void sf_pool_destroy(struct sf_pool *pool) {
 }
 
 static double deadline_of(const struct sf_pool_options *options, const struct sf_job *job) {
-  const double one = job->deadline > 0 && !sf_case_is_framework(&job->c) ? job->deadline : sf_pool_deadline(options, &job->c);
+  const double one = job->deadline > 0 && !sf_subject_of(&job->c)->has_own_deadlines ? job->deadline : sf_pool_deadline(options, &job->c);
   /* A shrink job watches its own trials, each of which may stand still for ten times its seconds; this bound only guards against our own
    * faults. */
   return job->kind == SF_JOB_SHRINK ? 10 * (20 + job->budget + 2) * one : one;

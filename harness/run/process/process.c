@@ -149,7 +149,7 @@ static double starved_seconds(const struct sf_process *process) {
 /* Whether the deadline counts the time in which its processes could have run; else it counts their processor time. */
 static bool counts_starving(const struct sf_process *process) {
   const struct sf_job *job = &process->jobs[process->job_next];
-  return process->launched || (job->kind == SF_JOB_RUN && sf_case_is_operation(&job->c));
+  return process->launched || (job->kind == SF_JOB_RUN && sf_subject_of(&job->c)->counts_starving);
 }
 
 void sf_process_set_off(struct sf_process *process) {

@@ -72,7 +72,8 @@ static void name_culprit(struct shrink_loop *loop, struct sf_job *job, struct sf
   const struct sf_outcome *found = &result->outcome;
   struct sf_case alone = job->c;
   struct sf_outcome outcome;
-  if (sf_case_is_framework(&job->c) || job->c.mode != SF_MODE_E2E || found->cls != SF_CLASS_TOLERANCE || !(found->ratio < NEAR_NOISE))
+  if (!sf_subject_of(&job->c)->can_isolate || job->c.mode != SF_MODE_E2E || found->cls != SF_CLASS_TOLERANCE ||
+      !(found->ratio < NEAR_NOISE))
     return;
   alone.mode = SF_MODE_ISOLATED;
   if (sf_case_validate(&alone, NULL) != SF_OK || !run_case(loop->pool, &alone, "", loop->deadline, NULL, &outcome)) return;

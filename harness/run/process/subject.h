@@ -21,9 +21,20 @@ struct sf_workbench {
 };
 
 struct sf_subject {
-  const char *noun;      /* what a case's judgement counts: "tensors" */
-  bool keeps_processes;  /* a process takes seconds to start: one that has run a trial also shrinks */
-  bool shrinks_key_once; /* a key is a signature: a second finding of it is not shrunk to see whether it is another one */
+  const char *noun;       /* what a case's judgement counts: "tensors" */
+  int32_t shrink_budget;  /* trials spent on one finding, unless the command line says how many */
+  bool has_ranks;         /* a case is of a model on ranks, and has layers and features */
+  bool can_isolate;       /* a case that runs end to end can also run module by module */
+  bool has_own_deadlines; /* whoever runs its trials ends them: no other deadline applies */
+  bool counts_starving;   /* the deadline of a trial counts the time in which its process could have run */
+  bool keeps_processes;   /* a process takes seconds to start: one that has run a trial also shrinks */
+  bool shrinks_key_once;  /* a key is a signature: a second finding of it is not shrunk to see whether it is another one */
+  /* Whether what the file of a case names exists, and the case fits it; may settle its target. path: of the file, for errors. NULL: only
+   * its process can tell. SF_EINPUT names path and field. */
+  enum sf_status (*check)(struct sf_case *c, const struct sf_pool_options *options, const char *path, struct sf_error *error);
+  /* Whether c contains `trigger`, the shrunk case of a known finding, which is of the same subject. NULL: never, because cases cost so
+   * little that known ones hide nothing. */
+  bool (*contains)(const struct sf_case *c, const struct sf_case *trigger);
   /* Seconds after which a trial of the case counts as hung. */
   double (*seconds)(const struct sf_pool_options *options, const struct sf_case *c);
   /* In the process: runs a RUN job; *result is zeroed but for its tag. Pieces of a range but the last are written to bench->fd. */

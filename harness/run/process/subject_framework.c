@@ -68,6 +68,10 @@ static void tell_case(struct sf_text *out, const struct sf_case *c, const struct
 }
 
 const struct sf_subject sf_subject_framework = {.noun = "tensors",
+                                                .shrink_budget = 300,
+                                                .has_ranks = true,
+                                                .has_own_deadlines = true,
+                                                .contains = sf_framework_case_contains,
                                                 .keeps_processes = true,
                                                 .seconds = seconds,
                                                 .run = run,

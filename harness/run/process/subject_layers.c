@@ -4,6 +4,7 @@
 #include "harness/run/trial/engine.h"
 #include "harness/run/trial/table.h"
 #include "targets/plugin/plugin_target.h"
+#include "targets/target.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -56,6 +57,33 @@ static bool make_engine(struct sf_workbench *bench, struct sf_outcome *outcome) 
   return false;
 }
 
+static enum sf_status check(struct sf_case *c, const struct sf_pool_options *options, const char *path, struct sf_error *error) {
+  (void)options;
+  if (!sf_target_find(c->target)) return sf_error_set(error, SF_EINPUT, "%s: target.name: there is no target '%s'", path, c->target);
+  struct sf_error reason = {SF_OK, ""};
+  if (*c->plant && sf_plant_id_check(c->plant, &reason) != SF_OK)
+    return sf_error_set(error, SF_EINPUT, "%s: plant.id: %s", path, reason.text);
+  return SF_OK;
+}
+
+/* Fields that do not decide whether a bug shows. */
+static bool is_incidental(const struct sf_field *field) {
+  return field->type == SF_FIELD_TEXT || strcmp(field->path, "seed") == 0 || strcmp(field->path, "schedule") == 0 ||
+         strcmp(field->path, "mode") == 0;
+}
+
+/* Every field that the trigger needs above its smallest value: numbers at least as large, choices equal. */
+static bool contains(const struct sf_case *c, const struct sf_case *trigger) {
+  for (int i = 0; i < sf_case_field_count; i++) {
+    const struct sf_field *field = &sf_case_fields[i];
+    if (is_incidental(field)) continue;
+    const int64_t needed = sf_case_field_get(trigger, field), has = sf_case_field_get(c, field);
+    if (needed == field->smallest) continue;
+    if (field->type == SF_FIELD_INT ? has < needed : field->type == SF_FIELD_FLAGS ? (has & needed) != needed : has != needed) return false;
+  }
+  return true;
+}
+
 static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_job_result *result) {
   if (!make_engine(bench, &result->outcome)) return;
   struct sf_engine *engine = bench->engine;
@@ -106,6 +134,11 @@ static void tell_case(struct sf_text *out, const struct sf_case *c, const struct
 }
 
 const struct sf_subject sf_subject_layers = {.noun = "tensors",
+                                             .shrink_budget = 300,
+                                             .has_ranks = true,
+                                             .can_isolate = true,
+                                             .check = check,
+                                             .contains = contains,
                                              .seconds = seconds,
                                              .run = run,
                                              .outcome_of_death = sf_ranks_outcome_of_death,

@@ -5,6 +5,7 @@
 #include "harness/run/opfuzz/op_report.h"
 #include "harness/run/opfuzz/op_shrink.h"
 #include "harness/run/process/subject.h"
+#include "targets/plugin/plugin_target.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -48,6 +49,13 @@ enum sf_status sf_operation_settle(struct sf_case *c, const struct sf_op_target 
   snprintf(c->target, sizeof c->target, "%s", (*target)->name);
   status = sf_op_case_of(&row, c, *target, &reason);
   return status == SF_OK ? SF_OK : sf_error_set(error, status, "%s: %s", path, reason.text);
+}
+
+/* Cases of a plugin's operations run on the plugin that is being fuzzed, if there is one. */
+static enum sf_status check(struct sf_case *c, const struct sf_pool_options *options, const char *path, struct sf_error *error) {
+  const struct sf_op_target *target = NULL, *fuzzed = options->operations;
+  const bool moves = fuzzed && *fuzzed->path && sf_plugin_target_path(c->target);
+  return sf_operation_settle(c, &target, moves ? fuzzed->name : c->target, path, error);
 }
 
 /* --- outcomes -------------------------------------------------------------------------------------------------- */
@@ -207,6 +215,9 @@ static void tell_case(struct sf_text *out, const struct sf_case *c, const struct
 }
 
 const struct sf_subject sf_subject_operation = {.noun = "elements",
+                                                .shrink_budget = 20000,
+                                                .counts_starving = true,
+                                                .check = check,
                                                 .shrinks_key_once = true,
                                                 .seconds = seconds,
                                                 .run = run,

@@ -327,15 +327,6 @@ static enum sf_status try_run(struct sf_engine *engine, const struct sf_case *c,
   return run_candidate(engine, outcome, error);
 }
 
-enum sf_status sf_case_names_check(const struct sf_case *c, const char *path, struct sf_error *error) {
-  if (sf_case_is_framework(c)) return SF_OK; /* its worker says whether there is such a case */
-  if (!sf_target_find(c->target)) return sf_error_set(error, SF_EINPUT, "%s: target.name: there is no target '%s'", path, c->target);
-  struct sf_error reason = {SF_OK, ""};
-  if (*c->plant && sf_plant_id_check(c->plant, &reason) != SF_OK)
-    return sf_error_set(error, SF_EINPUT, "%s: plant.id: %s", path, reason.text);
-  return SF_OK;
-}
-
 void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_chunk_log *record, struct sf_outcome *outcome) {
   struct sf_error error = {SF_OK, ""};
   const double start = sf_engine_now();

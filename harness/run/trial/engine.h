@@ -67,9 +67,6 @@ typedef void (*sf_engine_tamper)(void *ctx, int32_t rank, struct sf_trace_id id,
 /* NULL switches it off. ctx is borrowed until the next call. */
 void sf_engine_set_tamper(struct sf_engine *engine, sf_engine_tamper tamper, void *ctx);
 
-/* Target and plant of a case file must exist. SF_EINPUT naming the file. */
-enum sf_status sf_case_names_check(const struct sf_case *c, const char *path, struct sf_error *error) SF_MUST_USE;
-
 /* Seconds on the monotonic clock. */
 double sf_engine_now(void);
 
