@@ -70,8 +70,7 @@ static void relate_stale(struct relating *to, const struct sf_trace_tensor *othe
 
 /* --- what it adds -------------------------------------------------------------------------------------------- */
 
-/* "Adds the bias, one vector for all rows; in isolated traces also the module's input. row; what came into the module, in isolated traces.
- */
+/* Adds the bias, one vector for all rows; in isolated traces also the module's input. */
 static void relate_term(struct relating *to, const struct sf_trace_tensor *other) {
   struct sf_window *window = to->window;
   const struct sf_trace_name *own = &window->reference->name, *name = &other->name;

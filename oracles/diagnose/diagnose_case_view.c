@@ -70,7 +70,7 @@ static bool same_group(const struct sf_coord *a, const struct sf_coord *b, unsig
   return true;
 }
 
-/* "tp", "tp x dp"; for experts "etp", "ep x edp". "etp", "ep x edp". */
+/* "tp", "tp x dp"; for experts "etp", "ep x edp". */
 static void name_group(struct sf_view_group *group, const struct sf_diagnosis_problem *p, unsigned axes) {
   size_t length = 0;
   for (int axis = 0; axis < SF_AXIS_COUNT; axis++) {

@@ -94,7 +94,7 @@ _Static_assert((int)SHARDFUZZ_F32 == (int)SF_F32 && (int)SHARDFUZZ_BF16 == (int)
                    (int)SHARDFUZZ_F64 == (int)SF_F64,
                "formats");
 
-/* "reload.tp" for "layout.tp"; NULL: the field does not belong to the layout. the field is no layout's. */
+/* "reload.tp" for "layout.tp"; NULL: the field does not belong to the layout. */
 static const struct sf_field *second_field(const char *path) {
   char text[64];
   if (strncmp(path, "layout.", 7) != 0) return NULL;

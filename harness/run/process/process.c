@@ -299,7 +299,7 @@ static void note_operand(struct sf_process_page *page, const siginfo_t *info, co
   if (access == SF_ACCESS_WRITE) page->manner = SF_MANNER_WRITE;
 }
 
-/* "Cuts the call off a label: "mlp.linear_fc2.fwd" is left of the label of one of its calls. of one of its calls. */
+/* Cuts the call off a label: "mlp.linear_fc2.fwd" is left of the label of one of its calls. */
 static void cut_call(char *label) {
   char *dot = strrchr(label, '.');
   for (int op = 0; dot && op < SF_COMM_OP_COUNT; op++)
