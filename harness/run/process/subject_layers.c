@@ -2,6 +2,7 @@
 #include "harness/base/sinks.h"
 #include "harness/run/process/subject.h"
 #include "harness/run/trial/engine.h"
+#include "harness/run/trial/mutants.h"
 #include "harness/run/trial/table.h"
 #include "targets/plugin/plugin_target.h"
 #include "targets/target.h"
