@@ -1,8 +1,9 @@
 /* Checks of names and options before anything runs. */
-#include "harness/run/commands/command_common.h"
+#include "harness/base/sinks.h"
 #include "harness/comm/nccl.h"
+#include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
-#include "harness/run/commands/report_json.h"
+#include "harness/run/support/json.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -35,10 +36,15 @@ enum sf_status sf_common_outside_mpi(const struct sf_common_flags *flags, struct
                       sf_backend_names[flags->backend]);
 }
 
-int sf_exit_json(json_t *object, int code) {
-  const enum sf_status status = sf_json_print(object);
-  if (status == SF_OK) return code;
+int sf_exit_json(json_t *object, size_t flags, int code) {
+  struct sf_text line = {0};
   struct sf_error error;
+  enum sf_status status = sf_json_append(&line, object, JSON_COMPACT | flags);
+  json_decref(object);
+  if (status == SF_OK) sf_print(stdout, "%s\n", line.data);
+  if (status == SF_OK && (ferror(stdout) || fflush(stdout) != 0)) status = SF_EIO;
+  sf_text_destroy(&line);
+  if (status == SF_OK) return code;
   sf_error_set(&error, status, "the JSON line could not be printed: %s", status == SF_EIO ? strerror(errno) : sf_status_text(status));
   return sf_exit_failure(status, &error);
 }

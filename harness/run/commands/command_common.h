@@ -138,8 +138,8 @@ struct sf_mpi *sf_common_mpi_create(const struct sf_pool_options *pool, int *cod
 /* For commands that do not run inside mpirun: --backend mpi and nccl are refused without --launcher. */
 enum sf_status sf_common_outside_mpi(const struct sf_common_flags *flags, struct sf_error *error) SF_MUST_USE;
 /* Prints the object of --json as the last line of stdout; returns code, or 3 with a line on stderr. Takes the object; NULL = out of memory.
- */
-int sf_exit_json(json_t *object, int code);
+ * flags: Jansson's, for its numbers; 0: whole. */
+int sf_exit_json(json_t *object, size_t flags, int code);
 
 /* The number of the signal: set by SIGINT and SIGTERM once sf_watch_interrupts was called. */
 extern volatile sig_atomic_t sf_interrupted;

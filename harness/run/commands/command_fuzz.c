@@ -6,7 +6,7 @@
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/report_json.h"
 #include "harness/run/process/subject.h"
-#include "harness/run/support/json_out.h"
+#include "harness/run/support/json.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -230,7 +230,7 @@ static int finish(const struct sf_campaign_options *used, const struct sf_campai
   const int code = status != SF_OK ? sf_exit_failure(status, &error) : *nothing ? 3 : result->new_signatures ? 1 : 0;
   json_t *object = json ? sf_json_of_campaign(result, &signatures) : NULL;
   sf_signatures_destroy(&signatures);
-  return json ? sf_exit_json(object, code) : code;
+  return json ? sf_exit_json(object, 0, code) : code;
 }
 
 static int print_cases(const struct sf_campaign_options *used) {

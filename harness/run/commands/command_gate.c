@@ -118,7 +118,7 @@ static int tell(const struct gate_flags *flags, const struct sf_gate_options *us
   json_t *object = sf_json_of_gate(result);
   json_object_set_new(object, "seed", json_integer((json_int_t)used->campaign.seed));
   json_object_set_new(object, "seed_from", json_string(flags->seed_from));
-  return sf_exit_json(object, code);
+  return sf_exit_json(object, 0, code);
 }
 
 static enum sf_status fill(struct sf_gate_options *out, struct gate_flags *flags, struct sf_error *error) {

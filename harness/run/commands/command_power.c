@@ -160,7 +160,7 @@ static int search(const struct searches *s, const struct power_flags *flags) {
       json_decref(object);
       object = NULL;
     }
-    code = sf_exit_json(object, code);
+    code = sf_exit_json(object, 0, code);
   }
   sf_mutant_power_destroy(&mutants);
   sf_power_destroy(&plants);

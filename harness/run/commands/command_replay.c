@@ -119,7 +119,7 @@ static int report(const struct sf_case *c, const struct sf_outcome *outcome, con
   const enum sf_status status = write_reports(c, outcome, text ? text : outcome->text, flags, &error);
   const int code = status != SF_OK ? sf_exit_failure(status, &error) : outcome->verdict == SF_VERDICT_FINDING ? 1 : 0;
   sf_free(text);
-  return json ? sf_exit_json(sf_json_of_outcome(outcome, c), code) : code;
+  return json ? sf_exit_json(sf_json_of_outcome(outcome, c), 0, code) : code;
 }
 
 /* Writes the trace up to the end of the run, or up to its failure. */

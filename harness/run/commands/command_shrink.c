@@ -64,11 +64,11 @@ static int finish(const struct shrink_flags *flags, const struct sf_space *space
   sf_print_lines(to, text);
   sf_free(text);
   show_kept(to, &result->min, space);
-  return flags->common.json ? sf_exit_json(sf_json_of_shrink(result, &min, flags->min), 1) : 1;
+  return flags->common.json ? sf_exit_json(sf_json_of_shrink(result, &min, flags->min), 0, 1) : 1;
 }
 
 static int nothing_shrunk(const struct shrink_flags *flags, const char *verdict, int32_t evaluations, int code) {
-  return flags->common.json ? sf_exit_json(sf_json_of_no_shrink(verdict, evaluations), code) : code;
+  return flags->common.json ? sf_exit_json(sf_json_of_no_shrink(verdict, evaluations), 0, code) : code;
 }
 
 /* Finds out how the case fails, then shrinks it in a worker. */
