@@ -60,10 +60,9 @@ static double seconds_left(const struct gate *g) {
 
 static struct sf_gate_item *add_item(struct gate *g) {
   struct sf_gate_result *r = g->result;
-  struct sf_gate_item *items = sf_realloc(r->items, (size_t)(r->item_count + 1) * sizeof *items);
+  struct sf_gate_item *items = sf_grown(r->items, r->item_count, sizeof *items);
   if (!items) return NULL;
   r->items = items;
-  memset(&items[r->item_count], 0, sizeof *items);
   items[r->item_count].replay_options = g->options->campaign.replay_options;
   return &items[r->item_count++];
 }
