@@ -1,6 +1,7 @@
 #include "harness/run/commands/command_common.h"
 
 #include "generators/presets.h"
+#include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/base/nearest.h"
 #include "harness/base/sinks.h"
@@ -60,28 +61,38 @@ static void print_help(const struct sf_command *command) {
   sf_text_destroy(&text);
 }
 
-int sf_command_main(const struct sf_command *command, void *flags, int (*run)(void *flags), int argc, char **argv) {
+int sf_command_main(const struct sf_command *command, int argc, char **argv) {
   struct sf_error error = {SF_OK, ""};
   bool wants_help = false;
   int code = 0;
+  void *flags = sf_alloc(command->flags_bytes);
+  if (!flags) return sf_exit_failure(SF_ENOMEM, NULL);
+  if (command->set_defaults) command->set_defaults(flags);
   const enum sf_status status = sf_command_parse(command, flags, &wants_help, argc, argv, &error);
   if (status != SF_OK)
     code = sf_exit_failure(status, &error);
   else if (wants_help)
     print_help(command);
   else
-    code = run(flags);
+    code = command->run(flags);
   if (sf_interrupted && (code == 0 || code == 3))
     code = 128 + sf_interrupted; /* the code that shells use: an interrupted run must not look like "nothing found" */
   sf_command_clear(command, flags);
+  sf_free(flags);
   return code;
 }
 
-void sf_common_defaults(struct sf_common_flags *flags) {
-  memset(flags, 0, sizeof *flags);
-  flags->seed = 1;
-  flags->shrink_budget = -1;
-  flags->out = "findings";
+void sf_common_defaults(void *flags) {
+  struct sf_common_flags *common = flags;
+  common->seed = 1;
+  common->shrink_budget = -1;
+  common->out = "findings";
+}
+
+void sf_common_defaults_of_case(void *flags) {
+  struct sf_common_flags *common = flags;
+  sf_common_defaults(flags);
+  common->jobs = 1;
 }
 
 static enum sf_status refuse_target(const char *target, struct sf_error *error) {

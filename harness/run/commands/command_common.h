@@ -13,7 +13,7 @@
 
 enum sf_backend_choice { SF_BACKEND_SIM, SF_BACKEND_MPI, SF_BACKEND_NCCL, SF_BACKEND_COUNT };
 
-/* Defaults are what sf_common_defaults puts there. */
+/* Defaults are what sf_common_defaults puts there. Stands first in the flags of a command. */
 struct sf_common_flags {
   /* which cases */
   int64_t seed, layouts; /* layouts 0: 4 */
@@ -82,8 +82,10 @@ struct sf_common_flags {
 
 extern const char *const sf_backend_names[], *const sf_mode_names[];
 
-/* For commands that fuzz: seed 1, 4 layouts, 300 trials of shrinking, folder "findings"; all else 0. */
-void sf_common_defaults(struct sf_common_flags *flags);
+/* For commands that fuzz: seed 1, 4 layouts, 300 trials of shrinking, folder "findings"; all else 0. For commands that run one case: one job
+ * too. flags: a zeroed struct that begins with a struct sf_common_flags. */
+void sf_common_defaults(void *flags);
+void sf_common_defaults_of_case(void *flags);
 /* The framework under test, if the target is one: cases are drawn from *space, and the pool starts workers by *options. Borrows the flags'
  * texts. */
 struct sf_common_framework {
@@ -121,10 +123,6 @@ enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_commo
 enum sf_status sf_common_run_one(struct sf_job *job, struct sf_job_result *result, const struct sf_case *c,
                                  const struct sf_common_flags *flags, const struct sf_pool_options *pool,
                                  struct sf_error *error) SF_MUST_USE;
-
-/* A whole command: parses into flags, which hold their defaults, prints the help when asked, runs, and frees what the options own. Returns
- * the exit code. */
-int sf_command_main(const struct sf_command *command, void *flags, int (*run)(void *flags), int argc, char **argv);
 
 /* What is wrong with reading a file that the user named is wrong input (exit 2), not a failure of the harness. */
 enum sf_status sf_input_status(enum sf_status status);

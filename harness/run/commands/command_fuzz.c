@@ -63,16 +63,6 @@ static const struct sf_option options[] = {
     SF_REPORT_OPTIONS(struct fuzz_flags, reports) SF_BACKEND_OPTIONS(struct fuzz_flags, common),
 };
 
-static const struct sf_command command = {
-    .name = "fuzz",
-    .help =
-        "Draws random models and layouts, runs each on its ranks and on one device, compares every tensor, and shrinks failing cases.\n"
-        "For operations (--target op:NAME, plugins of operations) it draws cases of one operation each, runs each twice and compares it with a\n"
-        "reference in fp64. Without --cases and --time it goes on until it is interrupted.",
-    .options = options,
-    .option_count = (int32_t)(sizeof options / sizeof options[0]),
-};
-
 static void default_store(char *out, size_t size, const char *folder) {
   for (int i = 1; i < 100000; i++) {
     snprintf(out, size, "%s/campaign-%04d.sqlite", folder, i);
@@ -286,9 +276,16 @@ static int run(void *context) {
   return code;
 }
 
-int sf_command_fuzz(int argc, char **argv) {
-  struct fuzz_flags flags;
-  memset(&flags, 0, sizeof flags);
-  sf_common_defaults(&flags.common);
-  return sf_command_main(&command, &flags, run, argc, argv);
-}
+const struct sf_command sf_command_fuzz = {
+    .name = "fuzz",
+    .summary = "run a campaign of random cases",
+    .help =
+        "Draws random models and layouts, runs each on its ranks and on one device, compares every tensor, and shrinks failing cases.\n"
+        "For operations (--target op:NAME, plugins of operations) it draws cases of one operation each, runs each twice and compares it with a\n"
+        "reference in fp64. Without --cases and --time it goes on until it is interrupted.",
+    .options = options,
+    .option_count = (int32_t)(sizeof options / sizeof options[0]),
+    .flags_bytes = sizeof(struct fuzz_flags),
+    .set_defaults = sf_common_defaults,
+    .run = run,
+};

@@ -43,18 +43,6 @@ static const struct sf_option options[] = {
         SF_OPTION_AT(struct replay_flags, "table", FLAG, table, NULL, "print every tensor's error against its noise level"),
 };
 
-static const struct sf_command command = {
-    .name = "replay",
-    .arguments = "CASE.json",
-    .help = "Runs one case and says which tensor on which rank went wrong first. Exits with 0 when nothing was found, with 1 on a finding,\n"
-            "whatever the file expects. Prints whether the outcome was the expected one.",
-    .options = options,
-    .option_count = (int32_t)(sizeof options / sizeof options[0]),
-    .argument_min = 1,
-    .argument_max = 1,
-    .argument_offset = offsetof(struct replay_flags, files),
-};
-
 /* ", on 2 ranks"; an operation has none. */
 static const char *ranks_text(char out[32], const struct sf_case *c, const struct sf_outcome *outcome) {
   *out = '\0';
@@ -269,13 +257,22 @@ static int run(void *context) {
   return sf_common_is_rank(&flags->common) ? run_in_mpi(&c, flags, &pool) : run_in_worker(&c, flags, &pool);
 }
 
-int sf_command_replay(int argc, char **argv) {
-  struct replay_flags flags;
-  memset(&flags, 0, sizeof flags);
-  sf_common_defaults(&flags.common);
-  flags.common.jobs = 1;
-  return sf_command_main(&command, &flags, run, argc, argv);
-}
+const struct sf_command sf_command_replay = {
+    .name = "replay",
+    .summary = "run one case file and say what it shows",
+    .arguments = "CASE.json",
+    .help =
+        "Runs one case and says which tensor on which rank went wrong first. Exits with 0 when nothing was found, with 1 on a finding,\n"
+        "whatever the file expects. Prints whether the outcome was the expected one.",
+    .options = options,
+    .option_count = (int32_t)(sizeof options / sizeof options[0]),
+    .argument_min = 1,
+    .argument_max = 1,
+    .argument_offset = offsetof(struct replay_flags, files),
+    .flags_bytes = sizeof(struct replay_flags),
+    .set_defaults = sf_common_defaults_of_case,
+    .run = run,
+};
 
 int sf_command_mpi_worker(int argc, char **argv) {
   static const char *const names[] = {"--socket", "--page", "--device", "--gemm", "--nccl", "--max-memory"};

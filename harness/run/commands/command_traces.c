@@ -28,19 +28,6 @@ static const struct sf_option check_options[] = {
     SF_OPTION_AT(struct check_flags, "json", FLAG, json, NULL, "print one JSON object as the last line of stdout"),
 };
 
-static const struct sf_command check_command = {
-    .name = "check",
-    .arguments = "REF CAND...",
-    .help =
-        "Judges traces of any framework by the trace of one device. Each is a folder with one safetensors file per rank, in the format of\n"
-        "targets/trace_format.md; REF also has the noise levels that shardfuzz noise makes. Exits 0 when nothing was found, 1 on a finding.",
-    .options = check_options,
-    .option_count = sizeof check_options / sizeof check_options[0],
-    .argument_min = 2,
-    .argument_max = 100000,
-    .argument_offset = offsetof(struct check_flags, traces),
-};
-
 struct noise_flags {
   struct sf_texts traces;
   const char *out;
@@ -53,19 +40,6 @@ static const struct sf_option noise_options[] = {
      .offset = offsetof(struct noise_flags, out),
      .value = "FILE",
      .help = "instead of noise.safetensors in REF"},
-};
-
-static const struct sf_command noise_command = {
-    .name = "noise",
-    .arguments = "REF DRAW...",
-    .help =
-        "Measures how far rounding alone moves each tensor of REF, from perturbed runs of it, and writes REF/noise.safetensors for shardfuzz check.\n"
-        "Nine draws or more give the bounds of the method; fewer give wider ones, because the largest of a few distances is too small by chance.",
-    .options = noise_options,
-    .option_count = sizeof noise_options / sizeof noise_options[0],
-    .argument_min = 2,
-    .argument_max = 100000,
-    .argument_offset = offsetof(struct noise_flags, traces),
 };
 
 /* A trace holds one file open per rank. */
@@ -167,11 +141,21 @@ static int check(void *context) {
   return code;
 }
 
-int sf_command_check(int argc, char **argv) {
-  struct check_flags flags;
-  memset(&flags, 0, sizeof flags);
-  return sf_command_main(&check_command, &flags, check, argc, argv);
-}
+const struct sf_command sf_command_check = {
+    .name = "check",
+    .summary = "judge traces of any framework by a reference's",
+    .arguments = "REF CAND...",
+    .help =
+        "Judges traces of any framework by the trace of one device. Each is a folder with one safetensors file per rank, in the format of\n"
+        "targets/trace_format.md; REF also has the noise levels that shardfuzz noise makes. Exits 0 when nothing was found, 1 on a finding.",
+    .options = check_options,
+    .option_count = sizeof check_options / sizeof check_options[0],
+    .argument_min = 2,
+    .argument_max = 100000,
+    .argument_offset = offsetof(struct check_flags, traces),
+    .flags_bytes = sizeof(struct check_flags),
+    .run = check,
+};
 
 /* --- noise ------------------------------------------------------------------------------------------------------- */
 
@@ -200,8 +184,18 @@ static int noise(void *context) {
   return status != SF_OK ? sf_exit_failure(status, &error) : 0;
 }
 
-int sf_command_noise(int argc, char **argv) {
-  struct noise_flags flags;
-  memset(&flags, 0, sizeof flags);
-  return sf_command_main(&noise_command, &flags, noise, argc, argv);
-}
+const struct sf_command sf_command_noise = {
+    .name = "noise",
+    .summary = "measure a reference's noise levels from perturbed runs",
+    .arguments = "REF DRAW...",
+    .help =
+        "Measures how far rounding alone moves each tensor of REF, from perturbed runs of it, and writes REF/noise.safetensors for shardfuzz check.\n"
+        "Nine draws or more give the bounds of the method; fewer give wider ones, because the largest of a few distances is too small by chance.",
+    .options = noise_options,
+    .option_count = sizeof noise_options / sizeof noise_options[0],
+    .argument_min = 2,
+    .argument_max = 100000,
+    .argument_offset = offsetof(struct noise_flags, traces),
+    .flags_bytes = sizeof(struct noise_flags),
+    .run = noise,
+};

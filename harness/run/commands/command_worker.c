@@ -41,19 +41,6 @@ static const struct sf_option options[] = {
     SF_OPTION_AT(struct worker_flags, "json", FLAG, json, NULL, "print one JSON object as the last line of stdout"),
 };
 
-static const struct sf_command command = {
-    .name = "worker",
-    .arguments = "CMD [CASES.jsonl...]",
-    .help =
-        "Runs cases of a framework that CMD drives (targets/worker.md): reference and perturbed runs on one rank, the candidate on as many as\n"
-        "the case says. Reads cases as JSON objects, one after the other, from the files or stdin. Prints a line for each case.",
-    .options = options,
-    .option_count = (int32_t)(sizeof options / sizeof options[0]),
-    .argument_min = 1,
-    .argument_max = 1000,
-    .argument_offset = offsetof(struct worker_flags, arguments),
-};
-
 struct session {
   const struct worker_flags *flags;
   struct sf_framework *framework;
@@ -266,10 +253,25 @@ static int run(void *context) {
   return code;
 }
 
-int sf_command_worker(int argc, char **argv) {
-  struct worker_flags flags;
-  memset(&flags, 0, sizeof flags);
-  flags.launcher = "mpirun --oversubscribe -n {n}";
-  flags.start_ms = flags.deadline_ms = 60000;
-  return sf_command_main(&command, &flags, run, argc, argv);
+static void set_defaults(void *context) {
+  struct worker_flags *flags = context;
+  flags->launcher = "mpirun --oversubscribe -n {n}";
+  flags->start_ms = flags->deadline_ms = 60000;
 }
+
+const struct sf_command sf_command_worker = {
+    .name = "worker",
+    .summary = "run cases of a framework that a worker drives",
+    .arguments = "CMD [CASES.jsonl...]",
+    .help =
+        "Runs cases of a framework that CMD drives (targets/worker.md): reference and perturbed runs on one rank, the candidate on as many as\n"
+        "the case says. Reads cases as JSON objects, one after the other, from the files or stdin. Prints a line for each case.",
+    .options = options,
+    .option_count = (int32_t)(sizeof options / sizeof options[0]),
+    .argument_min = 1,
+    .argument_max = 1000,
+    .argument_offset = offsetof(struct worker_flags, arguments),
+    .flags_bytes = sizeof(struct worker_flags),
+    .set_defaults = set_defaults,
+    .run = run,
+};
