@@ -10,6 +10,7 @@
 #include "harness/run/commands/commands.h"
 #include "harness/run/plugins/plugin_probe.h"
 #include "harness/run/process/subject.h"
+#include "harness/run/support/json.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/trial/mutants.h"
 #include "harness/worker/choice_cover.h"
@@ -93,6 +94,46 @@ void sf_common_defaults_of_case(void *flags) {
   struct sf_common_flags *common = flags;
   sf_common_defaults(flags);
   common->jobs = 1;
+}
+
+enum sf_status sf_input_status(enum sf_status status) { return status == SF_EIO ? SF_EINPUT : status; }
+
+bool sf_common_is_rank(const struct sf_common_flags *flags) { return flags->backend != SF_BACKEND_SIM && !flags->launcher; }
+
+enum sf_status sf_common_inside_mpi(const struct sf_common_flags *flags, struct sf_error *error) {
+  if (!sf_common_is_rank(flags) || sf_mpi_launched()) return SF_OK;
+  return sf_error_set(error, SF_EUSAGE, "--backend %s needs mpirun around it, or --launcher 'mpirun --oversubscribe -n {n}'",
+                      sf_backend_names[flags->backend]);
+}
+
+struct sf_mpi *sf_common_mpi_create(const struct sf_pool_options *pool, int *code) {
+  struct sf_error error = {SF_OK, ""};
+  struct sf_mpi *mpi = NULL;
+  enum sf_status status = sf_mpi_create(&mpi, &error);
+  if (status == SF_OK && pool->nccl) status = sf_mpi_use_nccl(mpi, &error);
+  if (status == SF_OK) return mpi;
+  *code = mpi && sf_mpi_rank(mpi) != 0 ? 0 : sf_exit_failure(status, &error); /* rank 0 speaks for the job */
+  sf_mpi_destroy(mpi);
+  return NULL;
+}
+
+enum sf_status sf_common_outside_mpi(const struct sf_common_flags *flags, struct sf_error *error) {
+  if (!sf_common_is_rank(flags)) return SF_OK;
+  return sf_error_set(error, SF_EUSAGE, "--backend %s needs --launcher 'mpirun --oversubscribe -n {n}' with this command",
+                      sf_backend_names[flags->backend]);
+}
+
+int sf_exit_json(json_t *object, size_t flags, int code) {
+  struct sf_text line = {0};
+  struct sf_error error;
+  enum sf_status status = sf_json_append(&line, object, JSON_COMPACT | flags);
+  json_decref(object);
+  if (status == SF_OK) sf_print(stdout, "%s\n", line.data);
+  if (status == SF_OK && (ferror(stdout) || fflush(stdout) != 0)) status = SF_EIO;
+  sf_text_destroy(&line);
+  if (status == SF_OK) return code;
+  sf_error_set(&error, status, "the JSON line could not be printed: %s", status == SF_EIO ? strerror(errno) : sf_status_text(status));
+  return sf_exit_failure(status, &error);
 }
 
 static enum sf_status refuse_target(const char *target, struct sf_error *error) {

@@ -38,6 +38,10 @@ struct sf_common_flags {
 #define SF_OPTION_AT(type_, name_, kind_, member_, value_, help_)                                                                          \
   { .name = name_, .type = SF_OPTION_##kind_, .offset = offsetof(type_, member_), .value = value_, .help = help_ }
 
+/* Members of a command: a whole table of options; from `min` to `max` arguments, which go to the list `member`. */
+#define SF_OPTIONS_ARE(table) .options = table, .option_count = (int32_t)(sizeof table / sizeof table[0])
+#define SF_ARGUMENTS_ARE(min, max, owner, member) .argument_min = min, .argument_max = max, .argument_offset = offsetof(owner, member)
+
 /* Rows of an option table for commands that run cases on a backend; `member` is the struct sf_common_flags inside `owner`. */
 #define SF_CHOICE_AT(owner, name_, member_, choices_, help_)                                                                               \
   { .name = name_, .type = SF_OPTION_CHOICE, .offset = offsetof(owner, member_), .choices = choices_, .help = help_ }

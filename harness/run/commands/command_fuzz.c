@@ -283,8 +283,7 @@ const struct sf_command sf_command_fuzz = {
         "Draws random models and layouts, runs each on its ranks and on one device, compares every tensor, and shrinks failing cases.\n"
         "For operations (--target op:NAME, plugins of operations) it draws cases of one operation each, runs each twice and compares it with a\n"
         "reference in fp64. Without --cases and --time it goes on until it is interrupted.",
-    .options = options,
-    .option_count = (int32_t)(sizeof options / sizeof options[0]),
+    SF_OPTIONS_ARE(options),
     .flags_bytes = sizeof(struct fuzz_flags),
     .set_defaults = sf_common_defaults,
     .run = run,

@@ -179,8 +179,7 @@ const struct sf_command sf_command_gate = {
             "found on a plugin run on that one.\n"
             "Without --seed the seed comes from the commit of the working directory (git rev-parse HEAD), so that a rerun of the same "
             "commit is the same.",
-    .options = options,
-    .option_count = (int32_t)(sizeof options / sizeof options[0]),
+    SF_OPTIONS_ARE(options),
     .flags_bytes = sizeof(struct gate_flags),
     .set_defaults = set_defaults,
     .run = run,

@@ -50,9 +50,7 @@ const struct sf_command sf_command_merge = {
     .arguments = "OUT IN...",
     .help = "Joins the stores of one campaign into a new store. Its jobs had the same options and --seed, and each its own --share K/N.\n"
             "A case that lies in several stores counts once.",
-    .argument_min = 2,
-    .argument_max = 100000,
-    .argument_offset = offsetof(struct info_flags, arguments),
+    SF_ARGUMENTS_ARE(2, 100000, struct info_flags, arguments),
     .flags_bytes = sizeof(struct info_flags),
     .run = merge,
 };
@@ -286,11 +284,8 @@ const struct sf_command sf_command_list = {
         "Prints one line for each entry. fields: the fields of a case of layers, for --set. features with --target: for a framework its\n"
         "fields, their choices and what its worker refuses; for a plugin of layers or a model the ranges of the fields that it takes.\n"
         "operations with --target: which cases of each operation the target takes. words: what the names in reports mean.",
-    .options = list_options,
-    .option_count = (int32_t)(sizeof list_options / sizeof list_options[0]),
-    .argument_min = 1,
-    .argument_max = 1,
-    .argument_offset = offsetof(struct list_flags, arguments),
+    SF_OPTIONS_ARE(list_options),
+    SF_ARGUMENTS_ARE(1, 1, struct list_flags, arguments),
     .flags_bytes = sizeof(struct list_flags),
     .set_defaults = sf_common_defaults,
     .run = list,
@@ -316,9 +311,7 @@ const struct sf_command sf_command_describe = {
     .arguments = "CASE.json",
     .help =
         "Shows what a case means: model, mesh, groups, what each rank holds; for an operation its operands, their shapes, formats and values, and its formula.",
-    .argument_min = 1,
-    .argument_max = 1,
-    .argument_offset = offsetof(struct info_flags, arguments),
+    SF_ARGUMENTS_ARE(1, 1, struct info_flags, arguments),
     .flags_bytes = sizeof(struct info_flags),
     .run = describe,
 };

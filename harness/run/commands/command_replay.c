@@ -146,19 +146,6 @@ static int run_rank(const struct sf_case *c, const struct replay_flags *flags, c
   return code;
 }
 
-static enum sf_status make_rank_engine(struct sf_engine **out, struct sf_mpi *mpi, const struct sf_rank_watch *watch,
-                                       const struct sf_pool_options *pool) {
-  struct sf_process_page *page = sf_rank_watch_page(watch);
-  const struct sf_engine_options engine_options = {.device = pool->device,
-                                                   .gemm = pool->gemm,
-                                                   .max_memory = pool->max_memory,
-                                                   .mpi = mpi,
-                                                   .progress = &page->progress,
-                                                   .trace_key = &page->trace_key,
-                                                   .trace_rank = &page->trace_rank};
-  return sf_engine_create(out, &engine_options);
-}
-
 static int run_in_mpi(const struct sf_case *c, const struct replay_flags *flags, const struct sf_pool_options *pool) {
   struct sf_error error = {SF_OK, ""};
   struct sf_mpi *mpi = NULL;
@@ -174,7 +161,7 @@ static int run_in_mpi(const struct sf_case *c, const struct replay_flags *flags,
     return code;
   }
   enum sf_status status = sf_rank_watch_open_temporary(&watch, mpi, &error);
-  if (status == SF_OK) status = make_rank_engine(&engine, mpi, watch, pool);
+  if (status == SF_OK) status = sf_rank_engine_create(&engine, mpi, sf_rank_watch_page(watch), pool);
   if (status != SF_OK) {
     sf_print(stderr, "shardfuzz: rank %d: %s\n", sf_mpi_rank(mpi), *error.text ? error.text : sf_status_text(status));
     sf_mpi_abort(mpi, 3);
@@ -264,11 +251,8 @@ const struct sf_command sf_command_replay = {
     .help =
         "Runs one case and says which tensor on which rank went wrong first. Exits with 0 when nothing was found, with 1 on a finding,\n"
         "whatever the file expects. Prints whether the outcome was the expected one.",
-    .options = options,
-    .option_count = (int32_t)(sizeof options / sizeof options[0]),
-    .argument_min = 1,
-    .argument_max = 1,
-    .argument_offset = offsetof(struct replay_flags, files),
+    SF_OPTIONS_ARE(options),
+    SF_ARGUMENTS_ARE(1, 1, struct replay_flags, files),
     .flags_bytes = sizeof(struct replay_flags),
     .set_defaults = sf_common_defaults_of_case,
     .run = run,

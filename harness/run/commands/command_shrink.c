@@ -123,11 +123,8 @@ const struct sf_command sf_command_shrink = {
     .arguments = "CASE.json",
     .help = "Makes a failing case smaller (ranks, layers, sizes, features) as long as it fails with the same class, kind and module;\n"
             "a case of an operation (shape, formats, strides, values) as long as it fails with the same class in the same operand.",
-    .options = options,
-    .option_count = (int32_t)(sizeof options / sizeof options[0]),
-    .argument_min = 1,
-    .argument_max = 1,
-    .argument_offset = offsetof(struct shrink_flags, files),
+    SF_OPTIONS_ARE(options),
+    SF_ARGUMENTS_ARE(1, 1, struct shrink_flags, files),
     .flags_bytes = sizeof(struct shrink_flags),
     .set_defaults = sf_common_defaults_of_case,
     .run = run,

@@ -148,11 +148,8 @@ const struct sf_command sf_command_check = {
     .help =
         "Judges traces of any framework by the trace of one device. Each is a folder with one safetensors file per rank, in the format of\n"
         "targets/trace_format.md; REF also has the noise levels that shardfuzz noise makes. Exits 0 when nothing was found, 1 on a finding.",
-    .options = check_options,
-    .option_count = sizeof check_options / sizeof check_options[0],
-    .argument_min = 2,
-    .argument_max = 100000,
-    .argument_offset = offsetof(struct check_flags, traces),
+    SF_OPTIONS_ARE(check_options),
+    SF_ARGUMENTS_ARE(2, 100000, struct check_flags, traces),
     .flags_bytes = sizeof(struct check_flags),
     .run = check,
 };
@@ -191,11 +188,8 @@ const struct sf_command sf_command_noise = {
     .help =
         "Measures how far rounding alone moves each tensor of REF, from perturbed runs of it, and writes REF/noise.safetensors for shardfuzz check.\n"
         "Nine draws or more give the bounds of the method; fewer give wider ones, because the largest of a few distances is too small by chance.",
-    .options = noise_options,
-    .option_count = sizeof noise_options / sizeof noise_options[0],
-    .argument_min = 2,
-    .argument_max = 100000,
-    .argument_offset = offsetof(struct noise_flags, traces),
+    SF_OPTIONS_ARE(noise_options),
+    SF_ARGUMENTS_ARE(2, 100000, struct noise_flags, traces),
     .flags_bytes = sizeof(struct noise_flags),
     .run = noise,
 };

@@ -266,11 +266,8 @@ const struct sf_command sf_command_worker = {
     .help =
         "Runs cases of a framework that CMD drives (targets/worker.md): reference and perturbed runs on one rank, the candidate on as many as\n"
         "the case says. Reads cases as JSON objects, one after the other, from the files or stdin. Prints a line for each case.",
-    .options = options,
-    .option_count = (int32_t)(sizeof options / sizeof options[0]),
-    .argument_min = 1,
-    .argument_max = 1000,
-    .argument_offset = offsetof(struct worker_flags, arguments),
+    SF_OPTIONS_ARE(options),
+    SF_ARGUMENTS_ARE(1, 1000, struct worker_flags, arguments),
     .flags_bytes = sizeof(struct worker_flags),
     .set_defaults = set_defaults,
     .run = run,

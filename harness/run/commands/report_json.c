@@ -170,27 +170,27 @@ json_t *sf_json_of_no_shrink(const char *verdict, int32_t evaluations) {
                    "case");
 }
 
+static json_t *clean_of(const struct sf_power_clean *c) {
+  return json_pack("{s:I, s:I, s:I, s:I, s:I}", "cases", (json_int_t)c->cases, "false_alarms", (json_int_t)c->false_alarms, "inconclusive",
+                   (json_int_t)c->inconclusive, "flat_cases", (json_int_t)c->flat_cases, "flat_alarms", (json_int_t)c->flat_alarms);
+}
+
 json_t *sf_json_of_power(const struct sf_power_options *options, const struct sf_power_result *r) {
   json_t *plants = json_array(), *clean = json_object();
+  struct sf_power_clean all = {0};
   for (int32_t i = 0; i < r->search_count; i += options->seeds) json_array_append_new(plants, plant_of(&r->searches[i], options->seeds));
-  int64_t cases = 0, alarms = 0, inconclusive = 0, flat_cases = 0, flat_alarms = 0;
   for (int i = 0; i < SF_POWER_PRECISIONS; i++) {
     const struct sf_power_clean *of = &r->clean[i];
-    json_object_set_new(clean, sf_compute_name(i),
-                        json_pack("{s:I, s:I, s:I, s:I, s:I}", "cases", (json_int_t)of->cases, "false_alarms", (json_int_t)of->false_alarms,
-                                  "inconclusive", (json_int_t)of->inconclusive, "flat_cases", (json_int_t)of->flat_cases, "flat_alarms",
-                                  (json_int_t)of->flat_alarms));
-    cases += of->cases;
-    alarms += of->false_alarms;
-    inconclusive += of->inconclusive;
-    flat_cases += of->flat_cases;
-    flat_alarms += of->flat_alarms;
+    json_object_set_new(clean, sf_compute_name(i), clean_of(of));
+    all.cases += of->cases;
+    all.false_alarms += of->false_alarms;
+    all.inconclusive += of->inconclusive;
+    all.flat_cases += of->flat_cases;
+    all.flat_alarms += of->flat_alarms;
   }
-  json_object_set_new(clean, "cases", json_integer((json_int_t)cases));
-  json_object_set_new(clean, "false_alarms", json_integer((json_int_t)alarms));
-  json_object_set_new(clean, "inconclusive", json_integer((json_int_t)inconclusive));
-  json_object_set_new(clean, "flat_cases", json_integer((json_int_t)flat_cases));
-  json_object_set_new(clean, "flat_alarms", json_integer((json_int_t)flat_alarms));
+  json_t *sums = clean_of(&all);
+  json_object_update(clean, sums);
+  json_decref(sums);
   return json_pack("{s:o, s:o}", "plants", plants, "clean", clean);
 }
 

@@ -81,12 +81,10 @@ static int32_t next_of_search(struct power *p, int32_t number, struct sf_job *jo
   int32_t count = 0;
   while (count < max && progress->handed_out < stop) {
     struct sf_job *job = &jobs[count++];
-    memset(job, 0, sizeof *job);
-    job->tag = tag_of(number, progress->handed_out);
-    job->deadline = campaign.deadline;
-    job->flat_bound = true;
-    p->searching.status = sf_campaign_case(&job->c, &campaign, progress->handed_out++, &p->searching.error);
+    const int64_t index = progress->handed_out++;
+    p->searching.status = sf_campaign_job(job, &campaign, tag_of(number, index), index, &p->searching.error);
     if (p->searching.status != SF_OK) return 0;
+    job->flat_bound = true;
     snprintf(job->c.plant, sizeof job->c.plant, "%s", search->plant->id);
     if (search->found_at < 0) search->triggered += sf_plant_is_triggered(search->plant, &job->c);
   }
@@ -95,29 +93,19 @@ static int32_t next_of_search(struct power *p, int32_t number, struct sf_job *jo
 
 static int32_t next_shrink(struct power *p, int32_t number, struct sf_job *job) {
   struct sf_power_search *search = &p->result->searches[number];
-  memset(job, 0, sizeof *job);
-  job->tag = tag_of(number, search->found_at);
-  job->kind = SF_JOB_SHRINK;
-  job->budget = p->options->campaign.shrink_budget;
-  job->deadline = p->options->campaign.deadline;
-  job->c = search->c;
-  job->was_hang = search->outcome.cls == SF_CLASS_HANG;
-  memcpy(job->shrink_key, search->outcome.shrink_key, sizeof job->shrink_key);
+  sf_campaign_shrink_job(job, &p->options->campaign, tag_of(number, search->found_at), &search->c, &search->outcome);
   p->progress[number].state = SHRINKING;
   return 1;
 }
 
 static int32_t next_clean(struct power *p, struct sf_job *jobs, int32_t max) {
-  struct sf_campaign_options campaign = p->options->campaign;
+  const struct sf_campaign_options *campaign = &p->options->campaign;
   int32_t count = 0;
-  while (count < max && count < campaign.layouts && p->clean_handed_out < p->options->clean_cases) {
+  while (count < max && count < campaign->layouts && p->clean_handed_out < p->options->clean_cases) {
     struct sf_job *job = &jobs[count++];
-    memset(job, 0, sizeof *job);
-    job->tag = CLEAN_TAG;
-    job->deadline = campaign.deadline;
-    job->flat_bound = true;
-    p->searching.status = sf_campaign_case(&job->c, &campaign, p->clean_handed_out++, &p->searching.error);
+    p->searching.status = sf_campaign_job(job, campaign, CLEAN_TAG, p->clean_handed_out++, &p->searching.error);
     if (p->searching.status != SF_OK) return 0;
+    job->flat_bound = true;
   }
   return count;
 }

@@ -51,10 +51,7 @@ enum { RUN_SHIFT = 30, SEARCH_SHIFT = 32 };
 static int64_t tag_of(int64_t search, enum run run, int64_t index) { return search << SEARCH_SHIFT | (int64_t)run << RUN_SHIFT | index; }
 
 static void fill_job(struct power *p, struct sf_job *job, int32_t number, enum run run, int64_t index) {
-  memset(job, 0, sizeof *job);
-  job->tag = tag_of(number, run, index);
-  job->deadline = p->options->campaign.deadline;
-  p->searching.status = sf_campaign_case(&job->c, &p->options->campaign, index, &p->searching.error);
+  p->searching.status = sf_campaign_job(job, &p->options->campaign, tag_of(number, run, index), index, &p->searching.error);
   if (p->searching.status != SF_OK) return;
   const char *id = p->result->searches[number].id;
   struct sf_mutation mutation;
