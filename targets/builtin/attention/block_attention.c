@@ -1,20 +1,21 @@
 #include "targets/builtin/attention/block_attention.h"
 
+#include "targets/builtin/parallel/matrix.h"
+
 #include <math.h>
 
 int64_t sf_block_attention_heads(const struct sf_block_attention *a) { return a->batch * a->groups * a->queries; }
 
 struct sf_key_block sf_key_block_at(const struct sf_dim_map *positions, const float *data, float *grad, int64_t row_stride,
                                     int64_t group_stride) {
-  return (struct sf_key_block){
-      .positions = *positions, .data = data, .grad = grad, .row_stride = row_stride, .group_stride = group_stride};
+  return (struct sf_key_block){.positions = *positions, .data = data, .grad = grad, .row_stride = row_stride, .group_stride = group_stride};
 }
 
 /* The offsets of one query head of one sequence. */
 struct head {
-  int64_t scores, stats;      /* in the scores of all heads, in max and sum */
-  int64_t query, context;     /* in the fused projection, in the context */
-  int64_t ld, context_ld;     /* from one position to the next */
+  int64_t scores, stats;  /* in the scores of all heads, in max and sum */
+  int64_t query, context; /* in the fused projection, in the context */
+  int64_t ld, context_ld; /* from one position to the next */
   int64_t sequence, group;
 };
 
@@ -83,18 +84,8 @@ void sf_block_attention_scores(struct sf_rank_run *run, const struct sf_block_at
     const struct head head = head_at(a, number);
     for (int32_t i = 0; i < keys->positions.count; i++) {
       const struct key_run k = key_run_at(a, keys, &head, i);
-      const struct sf_gemm product = {.trans_b = true,
-                                      .m = a->rows,
-                                      .n = k.len,
-                                      .k = a->head_dim,
-                                      .a = qkv + head.query,
-                                      .lda = head.ld,
-                                      .b = k.data,
-                                      .ldb = k.ld,
-                                      .c = scores + head.scores + k.column,
-                                      .ldc = a->seq,
-                                      .alpha = 1.0f / sqrtf((float)a->head_dim)};
-      dev->ops->gemm(dev, &product, SF_F32);
+      sf_multiply(dev, scores + head.scores + k.column, a->seq, sf_matrix(qkv + head.query, head.ld, a->rows, a->head_dim),
+                  sf_transposed(k.data, k.ld, k.len, a->head_dim), 1.0f / sqrtf((float)a->head_dim), SF_F32);
       stats_of_run(dev, a, head.sequence, scores + head.scores, max + head.stats, sum + head.stats, &k);
     }
   }
@@ -129,18 +120,8 @@ void sf_block_attention_context(struct sf_rank_run *run, const struct sf_block_a
     for (int32_t i = 0; i < values->positions.count; i++) {
       const struct key_run v = key_run_at(a, values, &head, i);
       probs_of_run(run, a, head.sequence, probs + head.scores, max + head.stats, sum + head.stats, &v);
-      const struct sf_gemm product = {.m = a->rows,
-                                      .n = a->head_dim,
-                                      .k = v.len,
-                                      .a = probs + head.scores + v.column,
-                                      .lda = a->seq,
-                                      .b = v.data,
-                                      .ldb = v.ld,
-                                      .c = context + head.context,
-                                      .ldc = head.context_ld,
-                                      .alpha = 1.0f,
-                                      .accumulate = !first || i > 0};
-      dev->ops->gemm(dev, &product, SF_F32);
+      sf_multiply_into(dev, context + head.context, head.context_ld, sf_matrix(probs + head.scores + v.column, a->seq, a->rows, v.len),
+                       sf_matrix(v.data, v.ld, v.len, a->head_dim), 1.0f, !first || i > 0, SF_F32);
     }
   }
 }
@@ -152,31 +133,10 @@ void sf_block_attention_score_grads(struct sf_rank_run *run, const struct sf_blo
     const struct head head = head_at(a, number);
     for (int32_t i = 0; i < values->positions.count; i++) {
       const struct key_run v = key_run_at(a, values, &head, i);
-      const struct sf_gemm dp_product = {.trans_b = true,
-                                         .m = a->rows,
-                                         .n = v.len,
-                                         .k = a->head_dim,
-                                         .a = g + head.context,
-                                         .lda = head.context_ld,
-                                         .b = v.data,
-                                         .ldb = v.ld,
-                                         .c = dp + head.scores + v.column,
-                                         .ldc = a->seq,
-                                         .alpha = 1.0f};
-      dev->ops->gemm(dev, &dp_product, SF_F32);
-      const struct sf_gemm dv_product = {.trans_a = true,
-                                         .m = v.len,
-                                         .n = a->head_dim,
-                                         .k = a->rows,
-                                         .a = probs + head.scores + v.column,
-                                         .lda = a->seq,
-                                         .b = g + head.context,
-                                         .ldb = head.context_ld,
-                                         .c = v.grad,
-                                         .ldc = v.ld,
-                                         .alpha = 1.0f,
-                                         .accumulate = true};
-      dev->ops->gemm(dev, &dv_product, SF_F32);
+      sf_multiply(dev, dp + head.scores + v.column, a->seq, sf_matrix(g + head.context, head.context_ld, a->rows, a->head_dim),
+                  sf_transposed(v.data, v.ld, v.len, a->head_dim), 1.0f, SF_F32);
+      sf_multiply_into(dev, v.grad, v.ld, sf_transposed(probs + head.scores + v.column, a->seq, a->rows, v.len),
+                       sf_matrix(g + head.context, head.context_ld, a->rows, a->head_dim), 1.0f, true, SF_F32);
     }
   }
 }
@@ -208,31 +168,10 @@ void sf_block_attention_query_grads(struct sf_rank_run *run, const struct sf_blo
     const struct head head = head_at(a, number);
     for (int32_t i = 0; i < keys->positions.count; i++) {
       const struct key_run k = key_run_at(a, keys, &head, i);
-      const struct sf_gemm dq_product = {.m = a->rows,
-                                         .n = a->head_dim,
-                                         .k = k.len,
-                                         .a = ds + head.scores + k.column,
-                                         .lda = a->seq,
-                                         .b = k.data,
-                                         .ldb = k.ld,
-                                         .c = dqkv + head.query,
-                                         .ldc = head.ld,
-                                         .alpha = scale,
-                                         .accumulate = !first || i > 0};
-      dev->ops->gemm(dev, &dq_product, SF_F32);
-      const struct sf_gemm dk_product = {.trans_a = true,
-                                         .m = k.len,
-                                         .n = a->head_dim,
-                                         .k = a->rows,
-                                         .a = ds + head.scores + k.column,
-                                         .lda = a->seq,
-                                         .b = qkv + head.query,
-                                         .ldb = head.ld,
-                                         .c = k.grad,
-                                         .ldc = k.ld,
-                                         .alpha = scale,
-                                         .accumulate = true};
-      dev->ops->gemm(dev, &dk_product, SF_F32);
+      sf_multiply_into(dev, dqkv + head.query, head.ld, sf_matrix(ds + head.scores + k.column, a->seq, a->rows, k.len),
+                       sf_matrix(k.data, k.ld, k.len, a->head_dim), scale, !first || i > 0, SF_F32);
+      sf_multiply_into(dev, k.grad, k.ld, sf_transposed(ds + head.scores + k.column, a->seq, a->rows, k.len),
+                       sf_matrix(qkv + head.query, head.ld, a->rows, a->head_dim), scale, true, SF_F32);
     }
   }
 }

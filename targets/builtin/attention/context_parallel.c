@@ -13,8 +13,7 @@ struct message {
 static const struct message keys_message = {3, false, "context_parallel.ring.send_keys", "context_parallel.ring.recv_keys"};
 static const struct message values_message = {4, false, "context_parallel.ring.send_values", "context_parallel.ring.recv_values"};
 static const struct message key_grads_message = {5, true, "context_parallel.ring.send_dk", "context_parallel.ring.recv_dk"};
-static const struct message value_grads_message = {6, true, "context_parallel.ring.send_dv",
-                                                   "context_parallel.ring.recv_dv"};
+static const struct message value_grads_message = {6, true, "context_parallel.ring.send_dv", "context_parallel.ring.recv_dv"};
 
 struct sf_dim_map sf_context_parallel_positions(int64_t seq, int64_t cp, int64_t index) {
   if (cp == 1) return sf_dim_map_whole(seq);
@@ -75,8 +74,7 @@ static void pack(float *out, const struct sf_block_attention *a, const float *qk
 
 static void unpack(float *qkv, const struct sf_block_attention *a, const float *in, struct group_columns columns) {
   const int64_t groups = a->rows * a->batch * a->groups, width = a->width / a->groups;
-  for (int64_t i = 0; i < groups; i++)
-    memcpy(qkv + i * width + columns.first, in + i * columns.count, (size_t)columns.count * sizeof *in);
+  for (int64_t i = 0; i < groups; i++) memcpy(qkv + i * width + columns.first, in + i * columns.count, (size_t)columns.count * sizeof *in);
 }
 
 /* --- a2a: heads for sequence ------------------------------------------------------------------------------------- */
@@ -138,7 +136,7 @@ struct blocks {
   int32_t count;
   float *data, *grads;        /* of all blocks, or of the one that is here; grads NULL when none are wanted */
   float *spare, *grads_spare; /* travelling: the block that arrives */
-  int64_t elements;      /* of a block */
+  int64_t elements;           /* of a block */
   int64_t row_stride, group_stride;
   bool travels;
   const struct message *message, *grad_message;

@@ -1,6 +1,7 @@
 #include "targets/builtin/attention/cross_attention.h"
 
 #include "targets/builtin/parallel/fault.h"
+#include "targets/builtin/parallel/matrix.h"
 
 #include <math.h>
 
@@ -48,33 +49,14 @@ static struct sf_block whole_block(const struct head *head) {
 static void head_forward(struct sf_rank_run *run, const struct sf_cross_attention_acts *acts, const struct head *head, float *stats) {
   struct sf_device *dev = run->env->device;
   float *probs = acts->probs + head->probs, *max = stats, *sum = stats + head->rows;
-  const struct sf_gemm scores = {.trans_b = true,
-                                 .m = head->rows,
-                                 .n = head->cols,
-                                 .k = head->d,
-                                 .a = acts->q + head->q,
-                                 .lda = head->q_stride,
-                                 .b = acts->kv + head->kv,
-                                 .ldb = head->kv_stride,
-                                 .c = probs,
-                                 .ldc = head->cols,
-                                 .alpha = 1.0f / sqrtf((float)head->d)};
-  dev->ops->gemm(dev, &scores, SF_F32);
+  sf_multiply(dev, probs, head->cols, sf_matrix(acts->q + head->q, head->q_stride, head->rows, head->d),
+              sf_transposed(acts->kv + head->kv, head->kv_stride, head->cols, head->d), 1.0f / sqrtf((float)head->d), SF_F32);
   for (int64_t i = 0; i < head->rows; i++) max[i] = -INFINITY, sum[i] = 0.0f;
   const struct sf_block all = whole_block(head);
   dev->ops->block_softmax_stats(dev, max, sum, probs, head->cols, &all);
   dev->ops->block_softmax_probs(dev, probs, head->cols, max, sum, &all, run->dtype);
-  const struct sf_gemm context = {.m = head->rows,
-                                  .n = head->d,
-                                  .k = head->cols,
-                                  .a = probs,
-                                  .lda = head->cols,
-                                  .b = acts->kv + head->kv + head->d,
-                                  .ldb = head->kv_stride,
-                                  .c = acts->context + head->q,
-                                  .ldc = head->q_stride,
-                                  .alpha = 1.0f};
-  dev->ops->gemm(dev, &context, run->dtype);
+  sf_multiply(dev, acts->context + head->q, head->q_stride, sf_matrix(probs, head->cols, head->rows, head->cols),
+              sf_matrix(acts->kv + head->kv + head->d, head->kv_stride, head->cols, head->d), 1.0f, run->dtype);
 }
 
 /* The rows of the memory that this rank holds. */
@@ -104,47 +86,21 @@ float *sf_cross_attention_forward(struct sf_rank_run *run, const struct sf_cross
   return sf_row_parallel_linear_forward(run, &attention->linear_proj, acts->context);
 }
 
-/* out: offset, stride and length of the rows that a product gives; its factors are ds or P, transposed or not, and x. */
-static void product(struct sf_rank_run *run, const struct head *head, float *out, int64_t out_stride, const float *matrix, bool transposed,
-                    const float *x, int64_t x_stride, float scale) {
-  struct sf_device *dev = run->env->device;
-  const struct sf_gemm gemm = {.trans_a = transposed,
-                               .m = transposed ? head->cols : head->rows,
-                               .n = head->d,
-                               .k = transposed ? head->rows : head->cols,
-                               .a = matrix,
-                               .lda = head->cols,
-                               .b = x,
-                               .ldb = x_stride,
-                               .c = out,
-                               .ldc = out_stride,
-                               .alpha = scale};
-  dev->ops->gemm(dev, &gemm, run->dtype);
-}
-
 /* g: gradient of the context. ds: room for one head's. */
 static void head_backward(struct sf_rank_run *run, const struct sf_cross_attention_acts *acts, const struct head *head, float *dq,
                           float *dkv, float *ds, const float *g) {
   struct sf_device *dev = run->env->device;
-  const float *probs = acts->probs + head->probs;
-  const float scale = 1.0f / sqrtf((float)head->d);
-  const struct sf_gemm dp = {.trans_b = true,
-                             .m = head->rows,
-                             .n = head->cols,
-                             .k = head->d,
-                             .a = g + head->q,
-                             .lda = head->q_stride,
-                             .b = acts->kv + head->kv + head->d,
-                             .ldb = head->kv_stride,
-                             .c = ds,
-                             .ldc = head->cols,
-                             .alpha = 1.0f};
-  dev->ops->gemm(dev, &dp, SF_F32);
+  const int64_t rows = head->rows, cols = head->cols, d = head->d;
+  const float *probs = acts->probs + head->probs, scale = 1.0f / sqrtf((float)d);
+  const struct sf_matrix context_grad = sf_matrix(g + head->q, head->q_stride, rows, d);
+  sf_multiply(dev, ds, cols, context_grad, sf_transposed(acts->kv + head->kv + d, head->kv_stride, cols, d), 1.0f, SF_F32);
   const struct sf_block all = whole_block(head);
   dev->ops->block_softmax_bwd(dev, ds, probs, &all, NULL, run->dtype);
-  product(run, head, dq + head->q, head->q_stride, ds, false, acts->kv + head->kv, head->kv_stride, scale);
-  product(run, head, dkv + head->kv, head->kv_stride, ds, true, acts->q + head->q, head->q_stride, scale);
-  product(run, head, dkv + head->kv + head->d, head->kv_stride, probs, true, g + head->q, head->q_stride, 1.0f);
+  sf_multiply(dev, dq + head->q, head->q_stride, sf_matrix(ds, cols, rows, cols), sf_matrix(acts->kv + head->kv, head->kv_stride, cols, d),
+              scale, run->dtype);
+  sf_multiply(dev, dkv + head->kv, head->kv_stride, sf_transposed(ds, cols, rows, cols),
+              sf_matrix(acts->q + head->q, head->q_stride, rows, d), scale, run->dtype);
+  sf_multiply(dev, dkv + head->kv + d, head->kv_stride, sf_transposed(probs, cols, rows, cols), context_grad, 1.0f, run->dtype);
 }
 
 float *sf_cross_attention_backward(struct sf_rank_run *run, const struct sf_cross_attention *attention,

@@ -1,9 +1,10 @@
 #include "targets/builtin/attention/parallel_attention.h"
 
-#include "targets/builtin/parallel/documents.h"
-#include "targets/builtin/attention/rotary.h"
-#include "targets/builtin/parallel/fault.h"
 #include "targets/builtin/attention/context_parallel.h"
+#include "targets/builtin/attention/rotary.h"
+#include "targets/builtin/parallel/documents.h"
+#include "targets/builtin/parallel/fault.h"
+#include "targets/builtin/parallel/matrix.h"
 #include "targets/plugin/plugged_layer.h"
 
 #include <math.h>
@@ -165,9 +166,8 @@ static struct head_view head_view(const struct sf_rank_run *run, const struct sf
                                   const struct sf_attention_acts *acts, const struct document *document, int64_t group, int64_t query) {
   const int64_t d = attention->head_dim, n = run->c->model.seq, batch = run->c->train.microbatch_size,
                 queries = attention->queries_per_group;
-  const int64_t width = attention->width, heads = attention->groups * queries,
-                sequence = document->sequence, row = document->start * batch + sequence,
-                first = row * width + group * (queries + 2) * d;
+  const int64_t width = attention->width, heads = attention->groups * queries, sequence = document->sequence,
+                row = document->start * batch + sequence, first = row * width + group * (queries + 2) * d;
   struct head_view view = {.tokens = document->tokens, .qkv_stride = batch * width, .context_stride = batch * heads * d};
   view.qkv_offset = first + query * d;
   view.kv_offset = first + queries * d;
@@ -190,30 +190,11 @@ static void head_forward(struct sf_rank_run *run, const struct sf_parallel_atten
                          const struct head_view *view) {
   struct sf_device *dev = run->env->device;
   const int64_t d = attention->head_dim, n = view->tokens;
-  const struct sf_gemm scores = {.trans_b = true,
-                                 .m = n,
-                                 .n = n,
-                                 .k = d,
-                                 .a = view->q,
-                                 .lda = view->qkv_stride,
-                                 .b = view->k,
-                                 .ldb = view->qkv_stride,
-                                 .c = view->probs,
-                                 .ldc = n,
-                                 .alpha = 1.0f / sqrtf((float)d)};
-  dev->ops->gemm(dev, &scores, SF_F32);
+  sf_multiply(dev, view->probs, n, sf_matrix(view->q, view->qkv_stride, n, d), sf_transposed(view->k, view->qkv_stride, n, d),
+              1.0f / sqrtf((float)d), SF_F32);
   dev->ops->causal_softmax_fwd(dev, view->probs, view->probs, n, attention->window, view->has_sink ? &view->sink : NULL, run->dtype);
-  const struct sf_gemm context = {.m = n,
-                                  .n = d,
-                                  .k = n,
-                                  .a = view->probs,
-                                  .lda = n,
-                                  .b = view->v,
-                                  .ldb = view->qkv_stride,
-                                  .c = acts->context + view->context_offset,
-                                  .ldc = view->context_stride,
-                                  .alpha = 1.0f};
-  dev->ops->gemm(dev, &context, run->dtype);
+  sf_multiply(dev, acts->context + view->context_offset, view->context_stride, sf_matrix(view->probs, n, n, n),
+              sf_matrix(view->v, view->qkv_stride, n, d), 1.0f, run->dtype);
 }
 
 /* acts->qkv: queries and keys, rotated, and values, of one projection. */
@@ -270,59 +251,16 @@ static void head_backward(struct sf_rank_run *run, const struct sf_parallel_atte
   const int64_t d = attention->head_dim, n = view->tokens, stride = view->qkv_stride;
   const float scale = 1.0f / sqrtf((float)d);
   const enum sf_dtype store_kv = last ? run->dtype : SF_F32;
-  const float *context_grad = g + view->context_offset;
-  const struct sf_gemm dp = {.trans_b = true,
-                             .m = n,
-                             .n = n,
-                             .k = d,
-                             .a = context_grad,
-                             .lda = view->context_stride,
-                             .b = view->v,
-                             .ldb = stride,
-                             .c = ds,
-                             .ldc = n,
-                             .alpha = 1.0f};
-  dev->ops->gemm(dev, &dp, SF_F32);
-  const struct sf_gemm dv = {.trans_a = true,
-                             .m = n,
-                             .n = d,
-                             .k = n,
-                             .a = view->probs,
-                             .lda = n,
-                             .b = context_grad,
-                             .ldb = view->context_stride,
-                             .c = dqkv + view->kv_offset + d,
-                             .ldc = stride,
-                             .alpha = 1.0f,
-                             .accumulate = !first};
-  dev->ops->gemm(dev, &dv, store_kv);
+  const struct sf_matrix context_grad = sf_matrix(g + view->context_offset, view->context_stride, n, d);
+  sf_multiply(dev, ds, n, context_grad, sf_transposed(view->v, stride, n, d), 1.0f, SF_F32);
+  sf_multiply_into(dev, dqkv + view->kv_offset + d, stride, sf_transposed(view->probs, n, n, n), context_grad, 1.0f, !first, store_kv);
   float *ds_of_q = sf_fault(run->env, SF_FAULT_ATTN_DQ_WRONG) ? sf_buffers_take(&run->acts, n * n) : NULL;
   if (ds_of_q != NULL) sf_fault_softmax_bwd_no_row_sum(ds_of_q, ds, view->probs, n, run->dtype);
   dev->ops->causal_softmax_bwd(dev, ds, ds, view->probs, n, attention->window, view->has_sink ? &view->sink : NULL, run->dtype);
-  const struct sf_gemm dq = {.m = n,
-                             .n = d,
-                             .k = n,
-                             .a = ds_of_q != NULL ? ds_of_q : ds,
-                             .lda = n,
-                             .b = view->k,
-                             .ldb = stride,
-                             .c = dqkv + view->qkv_offset,
-                             .ldc = stride,
-                             .alpha = scale};
-  dev->ops->gemm(dev, &dq, run->dtype);
-  const struct sf_gemm dk = {.trans_a = true,
-                             .m = n,
-                             .n = d,
-                             .k = n,
-                             .a = ds,
-                             .lda = n,
-                             .b = view->q,
-                             .ldb = stride,
-                             .c = dqkv + view->kv_offset,
-                             .ldc = stride,
-                             .alpha = scale,
-                             .accumulate = !first};
-  dev->ops->gemm(dev, &dk, store_kv);
+  sf_multiply(dev, dqkv + view->qkv_offset, stride, sf_matrix(ds_of_q != NULL ? ds_of_q : ds, n, n, n), sf_matrix(view->k, stride, n, d),
+              scale, run->dtype);
+  sf_multiply_into(dev, dqkv + view->kv_offset, stride, sf_transposed(ds, n, n, n), sf_matrix(view->q, stride, n, d), scale, !first,
+                   store_kv);
   sf_buffers_give(&run->acts, ds_of_q);
 }
 
