@@ -3,17 +3,8 @@
 #include "targets/builtin/attention/block_attention.h"
 #include "targets/builtin/parallel/documents.h"
 #include "targets/builtin/parallel/fault.h"
-
-/* A message that passes round the ring. */
-struct message {
-  int32_t tag;
-  bool is_grad; /* travels in fp32 */
-  const char *send, *recv;
-};
-static const struct message keys_message = {3, false, "context_parallel.ring.send_keys", "context_parallel.ring.recv_keys"};
-static const struct message values_message = {4, false, "context_parallel.ring.send_values", "context_parallel.ring.recv_values"};
-static const struct message key_grads_message = {5, true, "context_parallel.ring.send_dk", "context_parallel.ring.recv_dk"};
-static const struct message value_grads_message = {6, true, "context_parallel.ring.send_dv", "context_parallel.ring.recv_dv"};
+#include "targets/builtin/parallel/mappings.h"
+#include "targets/builtin/parallel/matrix.h"
 
 struct sf_dim_map sf_context_parallel_positions(int64_t seq, int64_t cp, int64_t index) {
   if (cp == 1) return sf_dim_map_whole(seq);
@@ -67,14 +58,11 @@ static int64_t packed_count(const struct sf_block_attention *a, struct group_col
 }
 
 static void pack(float *out, const struct sf_block_attention *a, const float *qkv, struct group_columns columns) {
-  const int64_t groups = a->rows * a->batch * a->groups, width = a->width / a->groups;
-  for (int64_t i = 0; i < groups; i++)
-    memcpy(out + i * columns.count, qkv + i * width + columns.first, (size_t)columns.count * sizeof *out);
+  sf_copy_columns(out, columns.count, qkv + columns.first, a->width / a->groups, a->rows * a->batch * a->groups, columns.count);
 }
 
 static void unpack(float *qkv, const struct sf_block_attention *a, const float *in, struct group_columns columns) {
-  const int64_t groups = a->rows * a->batch * a->groups, width = a->width / a->groups;
-  for (int64_t i = 0; i < groups; i++) memcpy(qkv + i * width + columns.first, in + i * columns.count, (size_t)columns.count * sizeof *in);
+  sf_copy_columns(qkv + columns.first, a->width / a->groups, in, columns.count, a->rows * a->batch * a->groups, columns.count);
 }
 
 /* --- a2a: heads for sequence ------------------------------------------------------------------------------------- */
@@ -94,26 +82,17 @@ static void copy_rows(struct sf_rank_run *run, float *whole, float *piece, int32
   }
 }
 
-/* Copies the columns of one cp rank between this rank's rows, `cols` wide for each rank, and a packed piece. */
-static void copy_columns(const struct sf_rank_run *run, float *rows, float *piece, int32_t owner, int64_t cols, bool to_rows) {
-  const int64_t width = cols * run->parallel.cp.size;
-  for (int64_t t = 0; t < run->tokens; t++) {
-    float *at = rows + t * width + owner * cols, *packed = piece + t * cols;
-    memcpy(to_rows ? at : packed, to_rows ? packed : at, (size_t)cols * sizeof *packed);
-  }
-}
-
 /* Own rows of all columns [T/cp x cp cols] <-> all rows of own columns [T x cols]. Takes x. */
 static float *trade(struct sf_rank_run *run, const struct sf_parallel_attention *attention, float *x, int64_t cols, bool for_heads,
                     const char *label) {
   const struct sf_group *cp = &run->parallel.cp;
-  const int64_t piece = run->tokens * cols;
+  const int64_t piece = run->tokens * cols, width = cols * cp->size;
   float *send = sf_buffers_take(&run->acts, piece * cp->size), *recv = sf_buffers_take(&run->acts, piece * cp->size);
   int64_t *counts = attention->trade_counts;
   for (int32_t i = 0; i < cp->size; i++) {
     counts[i] = piece;
     if (for_heads)
-      copy_columns(run, x, send + i * piece, i, cols, false);
+      sf_copy_columns(send + i * piece, cols, x + i * cols, width, run->tokens, cols);
     else
       copy_rows(run, x, send + i * piece, i, cols, false);
   }
@@ -122,7 +101,7 @@ static float *trade(struct sf_rank_run *run, const struct sf_parallel_attention 
     if (for_heads)
       copy_rows(run, send, recv + i * piece, i, cols, true);
     else
-      copy_columns(run, send, recv + i * piece, i, cols, true);
+      sf_copy_columns(send + i * cols, width, recv + i * piece, cols, run->tokens, cols);
   }
   sf_buffers_give(&run->acts, recv);
   sf_buffers_give(&run->acts, x);
@@ -139,8 +118,8 @@ struct blocks {
   int64_t elements;           /* of a block */
   int64_t row_stride, group_stride;
   bool travels;
-  const struct message *message, *grad_message;
-  sf_request send, recv;
+  struct sf_ring_message message, grad_message;
+  struct sf_ring ring;
 };
 
 static struct sf_dim_map positions_of_block(const struct sf_rank_run *run, const struct blocks *blocks, int32_t step) {
@@ -150,27 +129,12 @@ static struct sf_dim_map positions_of_block(const struct sf_rank_run *run, const
   return sf_context_parallel_positions(run->c->model.seq, cp->size, owner);
 }
 
-static void send_on(struct sf_rank_run *run, struct blocks *blocks, float *out, float *in, const struct message *message) {
-  const struct sf_group *cp = &run->parallel.cp;
-  const int32_t next = cp->ranks[(cp->index + 1) % cp->size], previous = cp->ranks[(cp->index + cp->size - 1) % cp->size];
-  const enum sf_dtype wire = message->is_grad ? SF_F32 : run->dtype;
-  blocks->send = sf_isend(run->env->comm, next, message->tag, out, blocks->elements, wire, message->send);
-  blocks->recv = sf_irecv(run->env->comm, previous, message->tag, in, blocks->elements, wire, message->recv);
-}
-
-static void wait_and_swap(struct sf_rank_run *run, struct blocks *blocks, float **at_hand, float **spare) {
-  sf_wait(run->env->comm, blocks->send);
-  sf_wait(run->env->comm, blocks->recv);
-  float *arrived = *spare;
-  *spare = *at_hand;
-  *at_hand = arrived;
-}
-
 /* The block of a step, 0 first. A travelling one is on its way to the next rank while it is used. */
 static struct sf_key_block block_open(struct sf_rank_run *run, struct blocks *blocks, int32_t step) {
   const struct sf_dim_map positions = positions_of_block(run, blocks, step);
   const int64_t at = blocks->travels ? 0 : step * blocks->elements;
-  if (blocks->travels && step < blocks->count - 1) send_on(run, blocks, blocks->data, blocks->spare, blocks->message);
+  if (blocks->travels && step < blocks->count - 1)
+    sf_ring_start(run, &blocks->ring, &run->parallel.cp, &blocks->message, blocks->data, blocks->spare, blocks->elements);
   return sf_key_block_at(&positions, blocks->data + at, blocks->grads != NULL ? blocks->grads + at : NULL, blocks->row_stride,
                          blocks->group_stride);
 }
@@ -178,32 +142,32 @@ static struct sf_key_block block_open(struct sf_rank_run *run, struct blocks *bl
 /* The gradient's sum travels with its block; after the last step it is on the rank that owns the block. */
 static void block_close(struct sf_rank_run *run, struct blocks *blocks, int32_t step) {
   if (!blocks->travels) return;
-  if (step < blocks->count - 1) wait_and_swap(run, blocks, &blocks->data, &blocks->spare);
+  if (step < blocks->count - 1) sf_ring_finish(run, &blocks->ring, &blocks->data, &blocks->spare);
   if (blocks->grads == NULL) return;
-  send_on(run, blocks, blocks->grads, blocks->grads_spare, blocks->grad_message);
-  wait_and_swap(run, blocks, &blocks->grads, &blocks->grads_spare);
+  sf_ring_start(run, &blocks->ring, &run->parallel.cp, &blocks->grad_message, blocks->grads, blocks->grads_spare, blocks->elements);
+  sf_ring_finish(run, &blocks->ring, &blocks->grads, &blocks->grads_spare);
 }
 
-static float *take_zeros(struct sf_rank_run *run, int64_t count) {
-  float *zeros = sf_buffers_take(&run->acts, count);
-  memset(zeros, 0, (size_t)count * sizeof *zeros);
-  return zeros;
-}
-
-static struct blocks ring_blocks(struct sf_rank_run *run, const struct sf_block_attention *a, const float *qkv,
-                                 struct group_columns columns, bool keys, bool with_grads) {
+/* Gradients travel in fp32. */
+static struct blocks ring_blocks(struct sf_rank_run *run, const struct sf_block_attention *a, const float *qkv, bool keys,
+                                 bool with_grads) {
+  const struct group_columns columns = keys ? key_columns(a) : value_columns(a);
   struct blocks blocks = {.count = run->parallel.cp.size,
                           .elements = packed_count(a, columns),
                           .row_stride = a->groups * a->head_dim,
                           .group_stride = a->head_dim,
                           .travels = true,
-                          .message = keys ? &keys_message : &values_message,
-                          .grad_message = keys ? &key_grads_message : &value_grads_message};
+                          .message = {4, run->dtype, "context_parallel.ring.send_values", "context_parallel.ring.recv_values"},
+                          .grad_message = {6, SF_F32, "context_parallel.ring.send_dv", "context_parallel.ring.recv_dv"}};
+  if (keys) {
+    blocks.message = (struct sf_ring_message){3, run->dtype, "context_parallel.ring.send_keys", "context_parallel.ring.recv_keys"};
+    blocks.grad_message = (struct sf_ring_message){5, SF_F32, "context_parallel.ring.send_dk", "context_parallel.ring.recv_dk"};
+  }
   blocks.data = sf_buffers_take(&run->acts, blocks.elements);
   blocks.spare = sf_buffers_take(&run->acts, blocks.elements);
   pack(blocks.data, a, qkv, columns);
   if (!with_grads) return blocks;
-  blocks.grads = take_zeros(run, blocks.elements);
+  blocks.grads = sf_buffers_take_zeros(&run->acts, blocks.elements);
   blocks.grads_spare = sf_buffers_take(&run->acts, blocks.elements);
   return blocks;
 }
@@ -211,9 +175,9 @@ static struct blocks ring_blocks(struct sf_rank_run *run, const struct sf_block_
 /* Keys and values of all ranks; both kinds of blocks are views of it. */
 static float *gather_keys_and_values(struct sf_rank_run *run, const struct sf_block_attention *a, const float *qkv) {
   const int64_t count = packed_count(a, both_columns(a));
-  float *own = sf_buffers_take(&run->acts, count), *gathered = sf_buffers_take(&run->acts, count * run->parallel.cp.size);
+  float *own = sf_buffers_take(&run->acts, count);
   pack(own, a, qkv, both_columns(a));
-  sf_all_gather(run->env->comm, &run->parallel.cp, gathered, own, count, run->dtype, "context_parallel.all_gather");
+  float *gathered = sf_mapping_gather(run, &run->parallel.cp, own, count, run->dtype, "context_parallel.all_gather");
   sf_buffers_give(&run->acts, own);
   return gathered;
 }
@@ -229,8 +193,8 @@ static struct passes passes_begin(struct sf_rank_run *run, const struct sf_block
   struct passes passes = {0};
   switch ((enum sf_cp_comm)run->c->layout.cp_comm) {
   case SF_CP_RING:
-    passes.keys = ring_blocks(run, a, qkv, key_columns(a), true, backward);
-    passes.values = ring_blocks(run, a, qkv, value_columns(a), false, backward);
+    passes.keys = ring_blocks(run, a, qkv, true, backward);
+    passes.values = ring_blocks(run, a, qkv, false, backward);
     return passes;
   case SF_CP_ALLGATHER:
     passes.gathered = gather_keys_and_values(run, a, qkv);
@@ -239,7 +203,7 @@ static struct passes passes_begin(struct sf_rank_run *run, const struct sf_block
                                   .elements = packed_count(a, both_columns(a)),
                                   .row_stride = a->groups * 2 * a->head_dim,
                                   .group_stride = 2 * a->head_dim};
-    if (backward) passes.keys.grads = passes.gathered_grads = take_zeros(run, passes.keys.elements * passes.keys.count);
+    if (backward) passes.keys.grads = passes.gathered_grads = sf_buffers_take_zeros(&run->acts, passes.keys.elements * passes.keys.count);
     break;
   case SF_CP_A2A:
     passes.keys = (struct blocks){.count = 1,
@@ -253,14 +217,6 @@ static struct passes passes_begin(struct sf_rank_run *run, const struct sf_block
   passes.values.data += a->head_dim;
   if (backward) passes.values.grads += a->head_dim;
   return passes;
-}
-
-static void give_travelling(struct sf_rank_run *run, const struct blocks *blocks) {
-  if (!blocks->travels) return;
-  sf_buffers_give(&run->acts, blocks->data);
-  sf_buffers_give(&run->acts, blocks->spare);
-  sf_buffers_give(&run->acts, blocks->grads);
-  sf_buffers_give(&run->acts, blocks->grads_spare);
 }
 
 /* Adds the gradients of this rank's keys and values, still in fp32, to dqkv (NULL in the forward) and gives all memory back. */
@@ -277,8 +233,11 @@ static void passes_end(struct sf_rank_run *run, const struct sf_block_attention 
     unpack(dqkv, a, passes->keys.grads, key_columns(a));
     unpack(dqkv, a, passes->values.grads, value_columns(a));
   }
-  give_travelling(run, &passes->keys);
-  give_travelling(run, &passes->values);
+  for (int i = 0; passes->keys.travels && i < 2; i++) {
+    const struct blocks *blocks = i == 0 ? &passes->keys : &passes->values;
+    float *const buffers[] = {blocks->data, blocks->spare, blocks->grads, blocks->grads_spare};
+    for (int k = 0; k < 4; k++) sf_buffers_give(&run->acts, buffers[k]);
+  }
   sf_buffers_give(&run->acts, passes->gathered);
   sf_buffers_give(&run->acts, passes->gathered_grads);
 }
@@ -325,7 +284,7 @@ float *sf_context_parallel_backward(struct sf_rank_run *run, const struct sf_par
   const bool trades = run->c->layout.cp_comm == SF_CP_A2A;
   const int64_t count = a.rows * a.batch * a.width;
   if (trades) g = trade(run, attention, g, a.groups * a.queries * a.head_dim, true, "context_parallel.bwd.trade_grad");
-  float *dqkv = take_zeros(run, count), *ds = sf_buffers_take(&run->acts, sf_block_attention_heads(&a) * a.rows * a.seq);
+  float *dqkv = sf_buffers_take_zeros(&run->acts, count), *ds = sf_buffers_take(&run->acts, sf_block_attention_heads(&a) * a.rows * a.seq);
   if (sf_fault(run->env, SF_FAULT_CP_ATTN_BWD_WRONG) && run->c->layout.cp_comm == SF_CP_RING)
     sf_fault_normalise_blocks(acts->probs, sf_block_attention_heads(&a) * a.rows, a.seq, run->parallel.cp.size);
   struct passes passes = passes_begin(run, &a, acts->qkv, dqkv);

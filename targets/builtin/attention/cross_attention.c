@@ -5,8 +5,7 @@
 
 #include <math.h>
 
-void sf_cross_attention_create(struct sf_cross_attention *attention, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp,
-                               bool sp) {
+void sf_cross_attention_create(struct sf_cross_attention *attention, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp) {
   const struct sf_model *m = &run->c->model;
   const int64_t width = m->heads * m->head_dim;
   const struct sf_dim_map q_dim = sf_dim_map_part(width, tp->size, tp->index), kv_dim = sf_dim_map_part(2 * width, tp->size, tp->index);
@@ -17,10 +16,10 @@ void sf_cross_attention_create(struct sf_cross_attention *attention, struct sf_r
   attention->memory_seq = m->memory_seq;
   attention->module_core = sf_rank_module(run, SF_MODULE_CROSS_CORE_ATTENTION, layer);
   attention->module_key_value = sf_rank_module(run, SF_MODULE_CROSS_KEY_VALUE, layer);
-  sf_column_parallel_linear_create(&attention->linear_q, run, SF_MODULE_CROSS_LINEAR_Q, layer, &q_dim, NULL, &used, sp);
-  sf_column_parallel_linear_create(&attention->linear_kv, run, SF_MODULE_CROSS_LINEAR_KV, layer, &kv_dim, NULL, &used, sp);
-  sf_column_parallel_linear_set_rows(&attention->linear_kv, run, m->memory_seq * run->c->train.microbatch_size);
-  sf_row_parallel_linear_create(&attention->linear_proj, run, SF_MODULE_CROSS_LINEAR_PROJ, layer, width, tp, sp);
+  sf_linear_create(&attention->linear_q, run, SF_LINEAR_COLUMN, SF_MODULE_CROSS_LINEAR_Q, layer, &used, &q_dim);
+  sf_linear_create(&attention->linear_kv, run, SF_LINEAR_COLUMN, SF_MODULE_CROSS_LINEAR_KV, layer, &used, &kv_dim);
+  sf_linear_set_rows(&attention->linear_kv, run, m->memory_seq * run->c->train.microbatch_size);
+  sf_linear_create(&attention->linear_proj, run, SF_LINEAR_ROW, SF_MODULE_CROSS_LINEAR_PROJ, layer, tp, NULL);
 }
 
 /* One head of one sequence: offsets of its products, and strides from one position to the next. */
@@ -60,10 +59,10 @@ static void head_forward(struct sf_rank_run *run, const struct sf_cross_attentio
 }
 
 /* The rows of the memory that this rank holds. */
-static float *fill_memory(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear) {
+static float *fill_memory(struct sf_rank_run *run, const struct sf_linear *linear) {
   const struct sf_shape shape = {run->c->model.memory_seq * run->c->train.microbatch_size, run->hidden};
   const struct sf_fill fill = sf_fill_for_memory(run->env->catalog, run->step, run->microbatch);
-  float *memory = sf_buffers_take(&run->acts, linear->tokens_local * run->hidden);
+  float *memory = sf_buffers_take(&run->acts, linear->rows_in * run->hidden);
   sf_fill_shard(memory, &fill, shape, &linear->in_map, 0);
   return memory;
 }
@@ -71,8 +70,8 @@ static float *fill_memory(struct sf_rank_run *run, const struct sf_column_parall
 float *sf_cross_attention_forward(struct sf_rank_run *run, const struct sf_cross_attention *attention, struct sf_cross_attention_acts *acts,
                                   float *input) {
   const int64_t batch = run->c->train.microbatch_size, heads = attention->heads, seq = run->c->model.seq;
-  acts->q = sf_column_parallel_linear_forward(run, &attention->linear_q, input, &acts->input);
-  acts->kv = sf_column_parallel_linear_forward(run, &attention->linear_kv, fill_memory(run, &attention->linear_kv), &acts->memory);
+  acts->q = sf_linear_forward(run, &attention->linear_q, input, &acts->input);
+  acts->kv = sf_linear_forward(run, &attention->linear_kv, fill_memory(run, &attention->linear_kv), &acts->memory);
   acts->probs = sf_buffers_take(&run->acts, batch * heads * seq * attention->memory_seq);
   acts->context = sf_buffers_take(&run->acts, run->tokens * heads * attention->head_dim);
   float *stats = sf_buffers_take(&run->acts, 2 * seq);
@@ -83,7 +82,7 @@ float *sf_cross_attention_forward(struct sf_rank_run *run, const struct sf_cross
     }
   sf_buffers_give(&run->acts, stats);
   sf_trace_act(run, attention->module_core, &attention->linear_proj.in_map, acts->context);
-  return sf_row_parallel_linear_forward(run, &attention->linear_proj, acts->context);
+  return sf_linear_forward(run, &attention->linear_proj, acts->context, NULL);
 }
 
 /* g: gradient of the context. ds: room for one head's. */
@@ -106,10 +105,9 @@ static void head_backward(struct sf_rank_run *run, const struct sf_cross_attenti
 float *sf_cross_attention_backward(struct sf_rank_run *run, const struct sf_cross_attention *attention,
                                    struct sf_cross_attention_acts *acts, const float *grad) {
   const int64_t batch = run->c->train.microbatch_size, heads = attention->heads;
-  float *g = sf_row_parallel_linear_backward(run, &attention->linear_proj, grad, acts->context);
-  acts->context = NULL;
+  float *g = sf_linear_backward(run, &attention->linear_proj, grad, acts->context);
   float *dq = sf_buffers_take(&run->acts, run->tokens * attention->linear_q.out);
-  float *dkv = sf_buffers_take(&run->acts, attention->linear_kv.tokens * attention->linear_kv.out);
+  float *dkv = sf_buffers_take(&run->acts, attention->linear_kv.rows * attention->linear_kv.out);
   float *ds = sf_buffers_take(&run->acts, run->c->model.seq * attention->memory_seq);
   for (int64_t sequence = 0; sequence < batch; sequence++)
     for (int64_t number = 0; number < heads; number++) {
@@ -120,22 +118,10 @@ float *sf_cross_attention_backward(struct sf_rank_run *run, const struct sf_cros
   sf_buffers_give(&run->acts, g);
   sf_trace_act_grad(run, attention->module_core, &attention->linear_q.out_map, dq);
   sf_trace_act_grad(run, attention->module_key_value, &attention->linear_kv.out_map, dkv);
-  float *input_grad = sf_column_parallel_linear_backward(run, &attention->linear_q, dq, acts->input);
-  float *memory_grad = sf_column_parallel_linear_backward(run, &attention->linear_kv, dkv, acts->memory);
-  acts->input = acts->memory = NULL;
+  float *input_grad = sf_linear_backward(run, &attention->linear_q, dq, acts->input);
+  float *memory_grad = sf_linear_backward(run, &attention->linear_kv, dkv, acts->memory);
   sf_buffers_give(&run->acts, memory_grad);
   sf_buffers_give(&run->acts, dkv);
   sf_buffers_give(&run->acts, dq);
-  sf_cross_attention_acts_release(run, acts);
   return input_grad;
-}
-
-void sf_cross_attention_acts_release(struct sf_rank_run *run, struct sf_cross_attention_acts *acts) {
-  sf_buffers_give(&run->acts, acts->input);
-  sf_buffers_give(&run->acts, acts->memory);
-  sf_buffers_give(&run->acts, acts->q);
-  sf_buffers_give(&run->acts, acts->kv);
-  sf_buffers_give(&run->acts, acts->probs);
-  sf_buffers_give(&run->acts, acts->context);
-  *acts = (struct sf_cross_attention_acts){0};
 }

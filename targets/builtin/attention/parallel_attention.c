@@ -61,9 +61,9 @@ static void add_head_attributes(struct sf_plugged *plugged, const struct sf_para
   sf_plugged_add_attribute(plugged, "kv_heads", attention->groups);
 }
 
-static void plug_qk_norm(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer, bool sp) {
+static void plug_qk_norm(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer) {
   struct sf_qk_norm *norm = &attention->qk_norm;
-  struct sf_plugged *plugged = norm->plugged = sf_plugged_create(run, SF_MODULE_QK_NORM, layer, false, sp);
+  struct sf_plugged *plugged = norm->plugged = sf_plugged_create(run, SF_MODULE_QK_NORM, layer, false, run->parallel.sp);
   if (plugged == NULL) return;
   plugged->in_map = plugged->out_map = &attention->linear_qkv.out_map;
   plugged->in_grad_map = plugged->out_grad_map = &attention->qkv_grad_map;
@@ -74,9 +74,9 @@ static void plug_qk_norm(struct sf_parallel_attention *attention, struct sf_rank
   sf_plugged_add_parameter(plugged, "k.bias", norm->bias[SF_QK_KEYS], 0);
 }
 
-static void plug(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer, bool sp) {
-  if (attention->has_qk_norm) plug_qk_norm(attention, run, layer, sp);
-  struct sf_plugged *plugged = attention->plugged = sf_plugged_create(run, SF_MODULE_CORE_ATTENTION, layer, false, sp);
+static void plug(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer) {
+  if (attention->has_qk_norm) plug_qk_norm(attention, run, layer);
+  struct sf_plugged *plugged = attention->plugged = sf_plugged_create(run, SF_MODULE_CORE_ATTENTION, layer, false, run->parallel.sp);
   if (plugged == NULL) return;
   plugged->in_map = attention->latent != NULL ? &attention->latent->map : &attention->linear_qkv.out_map;
   plugged->in_grad_map = &attention->qkv_grad_map;
@@ -88,7 +88,7 @@ static void plug(struct sf_parallel_attention *attention, struct sf_rank_run *ru
 }
 
 void sf_parallel_attention_create(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer, const float *cos_sin,
-                                  const struct sf_group *tp, const struct sf_group *kv_rep, bool sp) {
+                                  const struct sf_group *tp, const struct sf_group *kv_rep) {
   const struct sf_model *m = &run->c->model;
   int64_t kv;
   const struct sf_dim_map dim = qkv_dim(m, tp, kv_rep, &kv), grad_dim = with_partial_kv(&dim, kv);
@@ -102,9 +102,9 @@ void sf_parallel_attention_create(struct sf_parallel_attention *attention, struc
   attention->latent = NULL;
   if (m->kv_lora_rank > 0) {
     attention->latent = sf_rank_alloc(run->env, sizeof *attention->latent);
-    sf_latent_attention_create(attention->latent, run, layer, cos_sin, tp, sp);
+    sf_latent_attention_create(attention->latent, run, layer, cos_sin, tp);
   } else {
-    sf_column_parallel_linear_create(&attention->linear_qkv, run, SF_MODULE_LINEAR_QKV, layer, &dim, NULL, tp, sp);
+    sf_linear_create(&attention->linear_qkv, run, SF_LINEAR_COLUMN, SF_MODULE_LINEAR_QKV, layer, tp, &dim);
     mark_kv(attention->linear_qkv.weight, &grad_dim, kv, true, run->hidden);
     if (attention->linear_qkv.bias != NULL) mark_kv(attention->linear_qkv.bias, &grad_dim, kv, false, run->hidden);
   }
@@ -115,8 +115,8 @@ void sf_parallel_attention_create(struct sf_parallel_attention *attention, struc
   if (run->c->layout.cp_comm == SF_CP_A2A)
     attention->trade_counts = sf_rank_alloc(run->env, (size_t)run->parallel.cp.size * sizeof *attention->trade_counts);
   attention->qkv_grad_map = (struct sf_shard_map){.rows = run->map_gathered.rows, .cols = grad_dim};
-  sf_row_parallel_linear_create(&attention->linear_proj, run, SF_MODULE_LINEAR_PROJ, layer, m->heads * m->head_dim, tp, sp);
-  plug(attention, run, layer, sp);
+  sf_linear_create(&attention->linear_proj, run, SF_LINEAR_ROW, SF_MODULE_LINEAR_PROJ, layer, tp, NULL);
+  plug(attention, run, layer);
 }
 
 /* Rotates queries and keys, copies values; takes x. */
@@ -128,7 +128,7 @@ static float *rotate(struct sf_rank_run *run, const struct sf_parallel_attention
     for (int64_t head = 0; head < rotated; head++)
       sf_rotary_apply(run, y + first + head * d, width, x + first + head * d, width, attention->cos_sin, d, inverse);
     const int64_t value = first + rotated * d;
-    for (int64_t row = 0; row < run->tokens; row++) memcpy(y + row * width + value, x + row * width + value, (size_t)d * sizeof *y);
+    sf_copy_columns(y + value, width, x + value, width, run->tokens, d);
   }
   sf_buffers_give(&run->acts, x);
   return y;
@@ -200,7 +200,7 @@ static void head_forward(struct sf_rank_run *run, const struct sf_parallel_atten
 /* acts->qkv: queries and keys, rotated, and values, of one projection. */
 static void fused_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts,
                           float *input) {
-  acts->qkv = sf_column_parallel_linear_forward(run, &attention->linear_qkv, input, &acts->qkv_input);
+  acts->qkv = sf_linear_forward(run, &attention->linear_qkv, input, &acts->qkv_input);
   if (attention->has_qk_norm) {
     acts->qkv_raw = acts->qkv;
     acts->qkv = sf_qk_norm_forward(run, &attention->qk_norm, acts->qkv_raw, &attention->linear_qkv.out_map, &acts->qk_stats);
@@ -231,16 +231,14 @@ float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_pa
     acts->qkv = sf_latent_attention_forward(run, attention->latent, &acts->latent, input);
   else
     fused_forward(run, attention, acts, input);
-  if (attention->plugged != NULL) {
+  if (attention->plugged != NULL)
     acts->context = sf_plugged_forward(run, attention->plugged, acts->qkv);
-    return sf_row_parallel_linear_forward(run, &attention->linear_proj, acts->context);
-  }
-  if (run->parallel.cp.size > 1)
+  else if (run->parallel.cp.size > 1)
     sf_context_parallel_forward(run, attention, acts);
   else
     core_forward(run, attention, acts);
-  sf_trace_act(run, attention->module_core, &attention->linear_proj.in_map, acts->context);
-  return sf_row_parallel_linear_forward(run, &attention->linear_proj, acts->context);
+  if (attention->plugged == NULL) sf_trace_act(run, attention->module_core, &attention->linear_proj.in_map, acts->context);
+  return sf_linear_forward(run, &attention->linear_proj, acts->context, NULL);
 }
 
 /* dqkv: gradient of the fused projection; g: of the context. The group's key and value gradients are summed over its query heads in fp32
@@ -292,10 +290,8 @@ static float *fused_backward(struct sf_rank_run *run, const struct sf_parallel_a
   }
   if (attention->has_qk_norm) {
     dqkv = sf_qk_norm_backward(run, &attention->qk_norm, dqkv, acts->qkv_raw, &attention->qkv_grad_map, acts->qk_stats);
-    acts->qk_stats = NULL;
   }
-  float *input_grad = sf_column_parallel_linear_backward(run, &attention->linear_qkv, dqkv, acts->qkv_input);
-  acts->qkv_input = NULL;
+  float *input_grad = sf_linear_backward(run, &attention->linear_qkv, dqkv, acts->qkv_input);
   sf_buffers_give(&run->acts, dqkv);
   return input_grad;
 }
@@ -316,23 +312,9 @@ static float *any_core_backward(struct sf_rank_run *run, const struct sf_paralle
 
 float *sf_parallel_attention_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
                                       struct sf_attention_acts *acts, const float *grad) {
-  float *g = sf_row_parallel_linear_backward(run, &attention->linear_proj, grad, acts->context);
-  acts->context = NULL;
+  float *g = sf_linear_backward(run, &attention->linear_proj, grad, acts->context);
   float *dqkv = any_core_backward(run, attention, acts, g);
   float *input_grad = attention->latent != NULL ? sf_latent_attention_backward(run, attention->latent, &acts->latent, dqkv)
                                                 : fused_backward(run, attention, acts, dqkv);
-  sf_attention_acts_release(run, acts);
   return input_grad;
-}
-
-void sf_attention_acts_release(struct sf_rank_run *run, struct sf_attention_acts *acts) {
-  sf_buffers_give(&run->acts, acts->qkv_input);
-  sf_latent_acts_release(run, &acts->latent);
-  sf_buffers_give(&run->acts, acts->qkv_raw);
-  sf_buffers_give(&run->acts, acts->qk_stats);
-  sf_buffers_give(&run->acts, acts->qkv);
-  sf_buffers_give(&run->acts, acts->probs);
-  sf_buffers_give(&run->acts, acts->sink_probs);
-  sf_buffers_give(&run->acts, acts->context);
-  *acts = (struct sf_attention_acts){0};
 }

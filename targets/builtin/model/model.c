@@ -9,16 +9,18 @@ static void create_head(struct sf_model_stage *model, struct sf_rank_run *run, c
   const struct sf_parallel_state *p = &run->parallel;
   const struct sf_model *m = &run->c->model;
   model->has_adapter = m->adapter;
-  if (m->adapter) sf_adapter_create(&model->adapter, run, &p->tp, p->sp);
-  sf_norm_layer_create(&model->final_norm, run, SF_MODULE_FINAL_LAYERNORM, -1, p->sp);
+  if (m->adapter) sf_adapter_create(&model->adapter, run, &p->tp);
+  sf_norm_layer_create(&model->final_norm, run, SF_MODULE_FINAL_LAYERNORM, -1);
   struct sf_parameter *word = NULL;
   if (model->has_embedding)
     word = model->embedding.word;
   else if (m->tied || m->mtp_depth > 0)
     word = sf_word_embedding_create(run, &p->tp);
   if (word != NULL) word->uses = model->has_embedding + m->tied;
-  const struct sf_dim_map vocab = sf_dim_map_part(m->vocab_padded, p->tp.size, p->tp.index);
-  sf_column_parallel_linear_create(&model->output_layer, run, SF_MODULE_OUTPUT_LAYER, -1, &vocab, m->tied ? word : NULL, &p->tp, p->sp);
+  if (m->tied)
+    sf_linear_create_shared(&model->output_layer, run, SF_MODULE_OUTPUT_LAYER, -1, &p->tp, word, 1);
+  else
+    sf_linear_create(&model->output_layer, run, SF_LINEAR_COLUMN, SF_MODULE_OUTPUT_LAYER, -1, &p->tp, NULL);
   sf_vocab_parallel_cross_entropy_create(&model->cross_entropy, run, &p->tp);
   if (m->mtp_depth > 0) sf_mtp_create(&model->mtp, run, word, model->output_layer.weight, cos_sin);
 }
@@ -70,7 +72,7 @@ void sf_model_stage_create(struct sf_model_stage *model, struct sf_rank_run *run
     cos_sin = sf_rank_alloc(run->env, (size_t)(m->seq * rotated) * sizeof *cos_sin);
     sf_rotary_table(cos_sin, m->seq, rotated);
   }
-  if (model->has_embedding) sf_vocab_parallel_embedding_create(&model->embedding, run, &p->tp, p->sp);
+  if (model->has_embedding) sf_vocab_parallel_embedding_create(&model->embedding, run, &p->tp);
   model->layers = sf_rank_alloc(run->env, (size_t)count * sizeof *model->layers);
   for (int32_t i = 0; i < model->layer_count; i++) sf_transformer_layer_create(&model->layers[i], run, model->first_layer + i, cos_sin);
   if (model->has_head) create_head(model, run, cos_sin);
@@ -212,13 +214,13 @@ static void add_losses(struct sf_rank_run *run, struct sf_model_stage *model, co
 
 /* x is taken. */
 static void head_forward(struct sf_rank_run *run, struct sf_model_stage *model, struct sf_microbatch_slot *slot, float *x) {
-  if (model->has_adapter) x = sf_adapter_forward(run, &model->adapter, x, &slot->adapter_saved);
-  slot->final_input = x;
-  float *normed = sf_norm_layer_forward(run, &model->final_norm, x, &slot->final_stats);
-  float *hidden = model->mtp.count > 0 ? sf_buffers_take(&run->acts, run->tokens_local * run->hidden) : NULL;
-  if (hidden != NULL) memcpy(hidden, normed, (size_t)(run->tokens_local * run->hidden) * sizeof *hidden);
-  float *logits = sf_column_parallel_linear_forward(run, &model->output_layer, normed, &slot->head_input);
-  float *losses = sf_vocab_parallel_cross_entropy_forward(run, &model->cross_entropy, &slot->loss, logits, slot->labels);
+  struct sf_head_saved *saved = &slot->saved;
+  if (model->has_adapter) x = sf_adapter_forward(run, &model->adapter, x, &saved->adapter);
+  saved->final_input = x;
+  float *normed = sf_norm_layer_forward(run, &model->final_norm, x, &saved->final_stats);
+  float *hidden = model->mtp.count > 0 ? sf_buffers_copy(&run->acts, normed, run->tokens_local * run->hidden) : NULL;
+  float *logits = sf_linear_forward(run, &model->output_layer, normed, &saved->head_input);
+  float *losses = sf_vocab_parallel_cross_entropy_forward(run, &model->cross_entropy, &saved->loss, logits, slot->labels);
   add_losses(run, model, slot, losses);
   sf_buffers_give(&run->acts, losses);
   if (hidden != NULL) sf_mtp_forward(run, &model->mtp, slot->mtp, hidden);
@@ -226,16 +228,17 @@ static void head_forward(struct sf_rank_run *run, struct sf_model_stage *model, 
 
 static float *head_backward(struct sf_rank_run *run, struct sf_model_stage *model, struct sf_microbatch_slot *slot) {
   struct sf_device *dev = run->env->device;
+  struct sf_head_saved *saved = &slot->saved;
   float *ahead_grad = model->mtp.count > 0 ? sf_mtp_backward(run, &model->mtp, slot->mtp) : NULL;
-  float *logits_grad = sf_vocab_parallel_cross_entropy_backward(run, &model->cross_entropy, &slot->loss, slot->labels, slot->grad_weight);
-  float *normed_grad = sf_column_parallel_linear_backward(run, &model->output_layer, logits_grad, slot->head_input);
+  float *logits_grad = sf_vocab_parallel_cross_entropy_backward(run, &model->cross_entropy, &saved->loss, slot->labels, slot->grad_weight);
+  float *normed_grad = sf_linear_backward(run, &model->output_layer, logits_grad, saved->head_input);
   sf_buffers_give(&run->acts, logits_grad);
   if (ahead_grad != NULL) dev->ops->add(dev, normed_grad, normed_grad, ahead_grad, run->tokens_local * run->hidden, run->dtype);
   sf_buffers_give(&run->acts, ahead_grad);
-  float *grad = sf_norm_layer_backward(run, &model->final_norm, normed_grad, slot->final_input, slot->final_stats);
+  float *grad = sf_norm_layer_backward(run, &model->final_norm, normed_grad, saved->final_input, saved->final_stats);
   sf_buffers_give(&run->acts, normed_grad);
-  sf_buffers_give(&run->acts, slot->final_input);
-  if (model->has_adapter) sf_adapter_backward(run, &model->adapter, grad, slot->adapter_saved);
+  if (model->has_adapter) sf_adapter_backward(run, &model->adapter, grad, saved->adapter);
+  sf_buffers_give_record(&run->acts, saved, sizeof *saved);
   return grad;
 }
 

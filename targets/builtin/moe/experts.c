@@ -162,13 +162,5 @@ float *sf_experts_backward(struct sf_rank_run *run, const struct sf_experts *exp
   memset(grad, 0, (size_t)(row_count * h) * sizeof *grad);
   scatter_rows(grad, sorted, dispatch, count, h);
   sf_buffers_give(&run->acts, sorted);
-  sf_experts_acts_release(run, acts);
   return grad;
-}
-
-void sf_experts_acts_release(struct sf_rank_run *run, struct sf_experts_acts *acts) {
-  sf_buffers_give(&run->acts, acts->input);
-  sf_buffers_give(&run->acts, acts->fc1_out);
-  sf_buffers_give(&run->acts, acts->fc2_input);
-  *acts = (struct sf_experts_acts){0};
 }

@@ -1,5 +1,5 @@
 /* Where planted faults enter the layers. Each site reads `sf_fault(env, SF_FAULT_X) ? wrong : right`, or calls one of the functions below,
- * which live in fault_*.c and are called from one place each. targets/builtin/faults/plants.h says what every fault is. */
+ * which are called from one place each. targets/builtin/faults/plants.h says what every fault is. */
 #ifndef SF_TARGETS_FAULT_H
 #define SF_TARGETS_FAULT_H
 

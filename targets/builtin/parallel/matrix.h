@@ -11,6 +11,7 @@ struct sf_matrix {
   bool transposed;
 };
 
+/* The matrix that lies there. */
 static inline struct sf_matrix sf_matrix(const float *at, int64_t ld, int64_t rows, int64_t cols) {
   return (struct sf_matrix){at, ld, rows, cols, false};
 }
@@ -27,6 +28,7 @@ static inline void sf_multiply_into(struct sf_device *dev, float *c, int64_t ldc
   dev->ops->gemm(dev, &gemm, store);
 }
 
+/* c = alpha a b, rounded to `store`. */
 static inline void sf_multiply(struct sf_device *dev, float *c, int64_t ldc, struct sf_matrix a, struct sf_matrix b, float alpha,
                                enum sf_dtype store) {
   sf_multiply_into(dev, c, ldc, a, b, alpha, false, store);
