@@ -3,7 +3,7 @@
 #include "targets/builtin/checkpoint/checkpoint.h"
 #include "targets/builtin/optimizer/adam.h"
 #include "targets/builtin/optimizer/distributed_optimizer.h"
-#include "targets/builtin/attention/context_parallel.h"
+#include "targets/builtin/attention/core_attention.h"
 #include "targets/builtin/parallel/finalize_grads.h"
 #include "targets/builtin/pipeline/pipeline_schedule.h"
 

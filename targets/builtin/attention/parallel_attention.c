@@ -1,13 +1,9 @@
 #include "targets/builtin/attention/parallel_attention.h"
 
-#include "targets/builtin/attention/context_parallel.h"
+#include "targets/builtin/attention/core_attention.h"
 #include "targets/builtin/attention/rotary.h"
-#include "targets/builtin/parallel/documents.h"
-#include "targets/builtin/parallel/fault.h"
 #include "targets/builtin/parallel/matrix.h"
 #include "targets/plugin/plugged_layer.h"
-
-#include <math.h>
 
 /* Rows of the fused weight that rank tp->index holds; *kv: how many of them, at the end, are a replicated key and value head. */
 static struct sf_dim_map qkv_dim(const struct sf_model *m, const struct sf_group *tp, const struct sf_group *kv_rep, int64_t *kv) {
@@ -134,69 +130,6 @@ static float *rotate(struct sf_rank_run *run, const struct sf_parallel_attention
   return y;
 }
 
-/* One head of one document of a sequence. Rows of a sequence are microbatch_size apart, so every operand has a stride. */
-struct head_view {
-  int64_t tokens;
-  const float *q, *k, *v;
-  float *probs;
-  bool has_sink;
-  struct sf_sink sink;
-  int64_t qkv_offset, kv_offset, context_offset; /* in rows of qkv (k, then v head_dim later) and of the context */
-  int64_t qkv_stride, context_stride;
-};
-
-/* A document of the microbatch: `tokens` positions of a sequence. */
-struct document {
-  int64_t sequence, start, tokens;
-};
-
-/* Goes on to the next document; begins with {0}. Returns false after the last. */
-static bool next_document(struct sf_rank_run *run, struct document *document) {
-  const int64_t n = run->c->model.seq;
-  const int32_t *documents = sf_documents(run);
-  document->start += document->tokens;
-  if (document->start == n) document->sequence++, document->start = 0;
-  if (documents != NULL) documents += document->sequence * n;
-  if (document->sequence == run->c->train.microbatch_size) return false;
-  document->tokens = sf_documents_span(documents, document->start, n - document->start);
-  return true;
-}
-
-static struct head_view head_view(const struct sf_rank_run *run, const struct sf_parallel_attention *attention,
-                                  const struct sf_attention_acts *acts, const struct document *document, int64_t group, int64_t query) {
-  const int64_t d = attention->head_dim, n = run->c->model.seq, batch = run->c->train.microbatch_size,
-                queries = attention->queries_per_group;
-  const int64_t width = attention->width, heads = attention->groups * queries, sequence = document->sequence,
-                row = document->start * batch + sequence, first = row * width + group * (queries + 2) * d;
-  struct head_view view = {.tokens = document->tokens, .qkv_stride = batch * width, .context_stride = batch * heads * d};
-  view.qkv_offset = first + query * d;
-  view.kv_offset = first + queries * d;
-  view.context_offset = (row * heads + group * queries + query) * d;
-  view.q = acts->qkv + view.qkv_offset;
-  view.k = acts->qkv + view.kv_offset;
-  view.v = view.k + d;
-  view.probs = acts->probs + ((sequence * heads + group * queries + query) * n + document->start) * n;
-  view.has_sink = attention->sinks != NULL;
-  if (view.has_sink) {
-    const int64_t head = group * queries + query;
-    view.sink = (struct sf_sink){.logit = attention->sinks->model[head],
-                                 .probs = acts->sink_probs + (sequence * heads + head) * n + document->start,
-                                 .grad = run->params.scratch + head};
-  }
-  return view;
-}
-
-static void head_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, const struct sf_attention_acts *acts,
-                         const struct head_view *view) {
-  struct sf_device *dev = run->env->device;
-  const int64_t d = attention->head_dim, n = view->tokens;
-  sf_multiply(dev, view->probs, n, sf_matrix(view->q, view->qkv_stride, n, d), sf_transposed(view->k, view->qkv_stride, n, d),
-              1.0f / sqrtf((float)d), SF_F32);
-  dev->ops->causal_softmax_fwd(dev, view->probs, view->probs, n, attention->window, view->has_sink ? &view->sink : NULL, run->dtype);
-  sf_multiply(dev, acts->context + view->context_offset, view->context_stride, sf_matrix(view->probs, n, n, n),
-              sf_matrix(view->v, view->qkv_stride, n, d), 1.0f, run->dtype);
-}
-
 /* acts->qkv: queries and keys, rotated, and values, of one projection. */
 static void fused_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts,
                           float *input) {
@@ -211,20 +144,6 @@ static void fused_forward(struct sf_rank_run *run, const struct sf_parallel_atte
   }
 }
 
-/* acts->qkv -> acts->context, without context parallelism. */
-static void core_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts) {
-  const int64_t n = run->c->model.seq, batch = run->c->train.microbatch_size, heads = attention->groups * attention->queries_per_group;
-  acts->probs = sf_buffers_take(&run->acts, batch * heads * n * n);
-  if (attention->sinks != NULL) acts->sink_probs = sf_buffers_take(&run->acts, batch * heads * n);
-  acts->context = sf_buffers_take(&run->acts, run->tokens * heads * attention->head_dim);
-  for (struct document document = {0}; next_document(run, &document);)
-    for (int64_t group = 0; group < attention->groups; group++)
-      for (int64_t query = 0; query < attention->queries_per_group; query++) {
-        const struct head_view view = head_view(run, attention, acts, &document, group, query);
-        head_forward(run, attention, acts, &view);
-      }
-}
-
 float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts,
                                      float *input) {
   if (attention->latent != NULL)
@@ -233,52 +152,10 @@ float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_pa
     fused_forward(run, attention, acts, input);
   if (attention->plugged != NULL)
     acts->context = sf_plugged_forward(run, attention->plugged, acts->qkv);
-  else if (run->parallel.cp.size > 1)
-    sf_context_parallel_forward(run, attention, acts);
   else
-    core_forward(run, attention, acts);
+    sf_core_attention_forward(run, attention, acts);
   if (attention->plugged == NULL) sf_trace_act(run, attention->module_core, &attention->linear_proj.in_map, acts->context);
   return sf_linear_forward(run, &attention->linear_proj, acts->context, NULL);
-}
-
-/* dqkv: gradient of the fused projection; g: of the context. The group's key and value gradients are summed over its query heads in fp32
- * and rounded with the last. */
-static void head_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, float *dqkv, float *ds, const float *g,
-                          const struct head_view *view, bool first, bool last) {
-  struct sf_device *dev = run->env->device;
-  const int64_t d = attention->head_dim, n = view->tokens, stride = view->qkv_stride;
-  const float scale = 1.0f / sqrtf((float)d);
-  const enum sf_dtype store_kv = last ? run->dtype : SF_F32;
-  const struct sf_matrix context_grad = sf_matrix(g + view->context_offset, view->context_stride, n, d);
-  sf_multiply(dev, ds, n, context_grad, sf_transposed(view->v, stride, n, d), 1.0f, SF_F32);
-  sf_multiply_into(dev, dqkv + view->kv_offset + d, stride, sf_transposed(view->probs, n, n, n), context_grad, 1.0f, !first, store_kv);
-  float *ds_of_q = sf_fault(run->env, SF_FAULT_ATTN_DQ_WRONG) ? sf_buffers_take(&run->acts, n * n) : NULL;
-  if (ds_of_q != NULL) sf_fault_softmax_bwd_no_row_sum(ds_of_q, ds, view->probs, n, run->dtype);
-  dev->ops->causal_softmax_bwd(dev, ds, ds, view->probs, n, attention->window, view->has_sink ? &view->sink : NULL, run->dtype);
-  sf_multiply(dev, dqkv + view->qkv_offset, stride, sf_matrix(ds_of_q != NULL ? ds_of_q : ds, n, n, n), sf_matrix(view->k, stride, n, d),
-              scale, run->dtype);
-  sf_multiply_into(dev, dqkv + view->kv_offset, stride, sf_transposed(ds, n, n, n), sf_matrix(view->q, stride, n, d), scale, !first,
-                   store_kv);
-  sf_buffers_give(&run->acts, ds_of_q);
-}
-
-/* g: gradient of the context, taken. Returns the gradient of the (rotated) fused projection; the sinks' stands in the scratch afterwards.
- */
-static float *core_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, const struct sf_attention_acts *acts,
-                            float *g) {
-  const int64_t n = run->c->model.seq, queries = attention->queries_per_group;
-  float *dqkv = sf_buffers_take(&run->acts, run->tokens * attention->width);
-  float *ds = sf_buffers_take(&run->acts, n * n);
-  if (attention->sinks != NULL) memset(run->params.scratch, 0, (size_t)attention->sinks->count * sizeof(float));
-  for (struct document document = {0}; next_document(run, &document);)
-    for (int64_t group = 0; group < attention->groups; group++)
-      for (int64_t query = 0; query < queries; query++) {
-        const struct head_view view = head_view(run, attention, acts, &document, group, query);
-        head_backward(run, attention, dqkv, ds, g, &view, query == 0, query == queries - 1);
-      }
-  sf_buffers_give(&run->acts, ds);
-  sf_buffers_give(&run->acts, g);
-  return dqkv;
 }
 
 /* dqkv: gradient of acts->qkv, taken. */
@@ -296,15 +173,15 @@ static float *fused_backward(struct sf_rank_run *run, const struct sf_parallel_a
   return input_grad;
 }
 
-/* Runs the backward of any kind of core, traces its result, and adds the sinks' gradient. */
-static float *any_core_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
-                                const struct sf_attention_acts *acts, float *g) {
+/* Runs the backward of the core, traces its result, and adds the sinks' gradient. */
+static float *core_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, const struct sf_attention_acts *acts,
+                            float *g) {
   if (attention->plugged != NULL) {
     float *plugged_grad = sf_plugged_backward(run, attention->plugged, g, acts->qkv);
     sf_buffers_give(&run->acts, g);
     return plugged_grad;
   }
-  float *dqkv = run->parallel.cp.size > 1 ? sf_context_parallel_backward(run, attention, acts, g) : core_backward(run, attention, acts, g);
+  float *dqkv = sf_core_attention_backward(run, attention, acts, g);
   sf_trace_act_grad(run, attention->module_core, &attention->qkv_grad_map, dqkv);
   if (attention->sinks != NULL && attention->sinks->trainable) sf_parameter_accumulate(run, attention->sinks, run->params.scratch, 0);
   return dqkv;
@@ -313,7 +190,7 @@ static float *any_core_backward(struct sf_rank_run *run, const struct sf_paralle
 float *sf_parallel_attention_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
                                       struct sf_attention_acts *acts, const float *grad) {
   float *g = sf_linear_backward(run, &attention->linear_proj, grad, acts->context);
-  float *dqkv = any_core_backward(run, attention, acts, g);
+  float *dqkv = core_backward(run, attention, acts, g);
   float *input_grad = attention->latent != NULL ? sf_latent_attention_backward(run, attention->latent, &acts->latent, dqkv)
                                                 : fused_backward(run, attention, acts, dqkv);
   return input_grad;

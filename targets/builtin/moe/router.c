@@ -1,6 +1,6 @@
 #include "targets/builtin/moe/router.h"
 
-#include "targets/builtin/attention/context_parallel.h"
+#include "targets/builtin/attention/core_attention.h"
 #include "targets/builtin/parallel/fault.h"
 #include "targets/builtin/parallel/mappings.h"
 

@@ -4,8 +4,8 @@
 
 /* --- wrong numbers ------------------------------------------------------------------------------------------------ */
 
-void sf_fault_softmax_bwd_no_row_sum(float *ds, const float *dp, const float *p, int64_t n, enum sf_dtype store) {
-  for (int64_t i = 0; i < n * n; i++) ds[i] = sf_round(p[i] * dp[i], store);
+void sf_fault_softmax_bwd_no_row_sum(float *ds, const float *dp, const float *p, int64_t count, enum sf_dtype store) {
+  for (int64_t i = 0; i < count; i++) ds[i] = sf_round(p[i] * dp[i], store);
 }
 
 void sf_fault_drop_foreign_rows(float *dlogits, const int32_t *labels, int64_t rows, int64_t cols, int64_t first) {

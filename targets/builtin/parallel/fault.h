@@ -17,8 +17,8 @@ struct sf_dim_map sf_fault_contiguous_dim(const struct sf_dim_map *declared, int
 /* pp-uneven-offset: first global layer of a stage, with the first-stage option tested in place of the last-stage one. */
 int64_t sf_fault_stage_offset(const struct sf_case *c, int64_t stage, int64_t layer_count);
 
-/* attn-dq-wrong: ds = round(p dp), the softmax's backward without its row sum. n x n. */
-void sf_fault_softmax_bwd_no_row_sum(float *ds, const float *dp, const float *p, int64_t n, enum sf_dtype store);
+/* attn-dq-wrong: ds = round(p dp), the softmax's backward without its row sum. */
+void sf_fault_softmax_bwd_no_row_sum(float *ds, const float *dp, const float *p, int64_t count, enum sf_dtype store);
 
 /* nonautograd-allreduce: clears the rows of a vocabulary shard's gradient whose label lies on another shard. */
 void sf_fault_drop_foreign_rows(float *dlogits, const int32_t *labels, int64_t rows, int64_t cols, int64_t first);

@@ -1,4 +1,4 @@
-#include "targets/builtin/attention/context_parallel.h"
+#include "targets/builtin/attention/core_attention.h"
 
 #include "targets/builtin/attention/block_attention.h"
 #include "targets/builtin/parallel/documents.h"
@@ -15,14 +15,17 @@ struct sf_dim_map sf_context_parallel_positions(int64_t seq, int64_t cp, int64_t
   return positions;
 }
 
+/* Whether each rank gets all positions of 1/cp of the heads. */
+static bool trades_heads(const struct sf_rank_run *run) { return run->parallel.cp.size > 1 && run->c->layout.cp_comm == SF_CP_A2A; }
+
 /* The first head that this rank computes, among the heads of its tp rank. */
 static int64_t first_head(const struct sf_rank_run *run, const struct sf_block_attention *a) {
-  return run->c->layout.cp_comm == SF_CP_A2A ? run->parallel.cp.index * a->groups * a->queries : 0;
+  return trades_heads(run) ? run->parallel.cp.index * a->groups * a->queries : 0;
 }
 
 /* The part that this rank computes: its own queries of all its heads, or with a2a all queries of 1/cp of them. */
 static struct sf_block_attention shape_of(struct sf_rank_run *run, const struct sf_parallel_attention *attention) {
-  const bool trades = run->c->layout.cp_comm == SF_CP_A2A;
+  const bool trades = trades_heads(run);
   struct sf_block_attention a = {.groups = trades ? attention->groups / run->parallel.cp.size : attention->groups,
                                  .queries = attention->queries_per_group,
                                  .head_dim = attention->head_dim,
@@ -30,6 +33,7 @@ static struct sf_block_attention shape_of(struct sf_rank_run *run, const struct 
                                  .seq = run->c->model.seq,
                                  .window = attention->window,
                                  .documents = sf_documents(run),
+                                 .documents_apart = run->parallel.cp.size == 1,
                                  .positions = trades ? sf_dim_map_whole(run->c->model.seq) : run->positions};
   a.rows = sf_dim_map_length(&a.positions);
   a.width = a.groups * (a.queries + 2) * a.head_dim;
@@ -191,7 +195,7 @@ struct passes {
 static struct passes passes_begin(struct sf_rank_run *run, const struct sf_block_attention *a, float *qkv, float *dqkv) {
   const bool backward = dqkv != NULL;
   struct passes passes = {0};
-  switch ((enum sf_cp_comm)run->c->layout.cp_comm) {
+  switch (run->parallel.cp.size == 1 ? SF_CP_A2A : (enum sf_cp_comm)run->c->layout.cp_comm) {
   case SF_CP_RING:
     passes.keys = ring_blocks(run, a, qkv, true, backward);
     passes.values = ring_blocks(run, a, qkv, false, backward);
@@ -244,10 +248,9 @@ static void passes_end(struct sf_rank_run *run, const struct sf_block_attention 
 
 /* --- forward, backward ------------------------------------------------------------------------------------------- */
 
-void sf_context_parallel_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts) {
-  struct sf_device *dev = run->env->device;
+void sf_core_attention_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts) {
   const struct sf_block_attention a = shape_of(run, attention);
-  const bool trades = run->c->layout.cp_comm == SF_CP_A2A;
+  const bool trades = trades_heads(run);
   const int64_t heads = sf_block_attention_heads(&a), context_count = heads * a.rows * a.head_dim;
   if (trades) acts->qkv = trade(run, attention, acts->qkv, a.width, true, "context_parallel.fwd.trade_qkv");
   acts->probs = sf_buffers_take(&run->acts, heads * a.rows * a.seq);
@@ -266,26 +269,25 @@ void sf_context_parallel_forward(struct sf_rank_run *run, const struct sf_parall
   }
   for (int32_t step = 0; step < passes.values.count; step++) {
     const struct sf_key_block block = block_open(run, &passes.values, step);
-    sf_block_attention_context(run, &a, acts->context, acts->probs, max, sum, &block, step == 0);
+    sf_block_attention_context(run, &a, acts->context, acts->probs, max, sum, &block, step == 0, step == passes.values.count - 1);
     block_close(run, &passes.values, step);
   }
   passes_end(run, &a, &passes, NULL);
   sf_buffers_give(&run->acts, max);
   sf_buffers_give(&run->acts, sum);
-  dev->ops->round(dev, acts->context, acts->context, context_count, run->dtype);
   if (trades)
     acts->context = trade(run, attention, acts->context, a.groups * a.queries * a.head_dim, false, "context_parallel.fwd.trade_back");
 }
 
-float *sf_context_parallel_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
-                                    const struct sf_attention_acts *acts, float *g) {
+float *sf_core_attention_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
+                                  const struct sf_attention_acts *acts, float *g) {
   struct sf_device *dev = run->env->device;
   const struct sf_block_attention a = shape_of(run, attention);
-  const bool trades = run->c->layout.cp_comm == SF_CP_A2A;
+  const bool trades = trades_heads(run);
   const int64_t count = a.rows * a.batch * a.width;
   if (trades) g = trade(run, attention, g, a.groups * a.queries * a.head_dim, true, "context_parallel.bwd.trade_grad");
   float *dqkv = sf_buffers_take_zeros(&run->acts, count), *ds = sf_buffers_take(&run->acts, sf_block_attention_heads(&a) * a.rows * a.seq);
-  if (sf_fault(run->env, SF_FAULT_CP_ATTN_BWD_WRONG) && run->c->layout.cp_comm == SF_CP_RING)
+  if (sf_fault(run->env, SF_FAULT_CP_ATTN_BWD_WRONG) && run->parallel.cp.size > 1 && run->c->layout.cp_comm == SF_CP_RING)
     sf_fault_normalise_blocks(acts->probs, sf_block_attention_heads(&a) * a.rows, a.seq, run->parallel.cp.size);
   struct passes passes = passes_begin(run, &a, acts->qkv, dqkv);
   for (int32_t step = 0; step < passes.values.count; step++) {
@@ -293,14 +295,21 @@ float *sf_context_parallel_backward(struct sf_rank_run *run, const struct sf_par
     sf_block_attention_score_grads(run, &a, ds, acts->probs, g, &block);
     block_close(run, &passes.values, step);
   }
+  float *ds_of_q = ds;
+  if (sf_fault(run->env, SF_FAULT_ATTN_DQ_WRONG)) {
+    const int64_t scores = sf_block_attention_heads(&a) * a.rows * a.seq;
+    ds_of_q = sf_buffers_take(&run->acts, scores);
+    sf_fault_softmax_bwd_no_row_sum(ds_of_q, ds, acts->probs, scores, run->dtype);
+  }
   if (a.sinks != NULL) memset(run->params.scratch, 0, (size_t)attention->sinks->count * sizeof(float));
   sf_block_attention_softmax_grads(run, &a, ds, acts->probs, run->params.scratch + first_head(run, &a), acts->sink_probs);
   for (int32_t step = 0; step < passes.keys.count; step++) {
     const struct sf_key_block block = block_open(run, &passes.keys, step);
-    sf_block_attention_query_grads(run, &a, dqkv, ds, acts->qkv, &block, step == 0);
+    sf_block_attention_query_grads(run, &a, dqkv, ds_of_q, ds, acts->qkv, &block, step == 0);
     block_close(run, &passes.keys, step);
   }
   passes_end(run, &a, &passes, dqkv);
+  if (ds_of_q != ds) sf_buffers_give(&run->acts, ds_of_q);
   sf_buffers_give(&run->acts, ds);
   sf_buffers_give(&run->acts, g);
   dev->ops->round(dev, dqkv, dqkv, count, run->dtype);
