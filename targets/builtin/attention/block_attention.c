@@ -24,9 +24,9 @@ static struct head head_at(const struct sf_block_attention *a, int64_t number) {
   const int64_t heads = a->groups * a->queries, sequence = number / heads, head = number % heads;
   return (struct head){.scores = number * a->rows * a->seq,
                        .stats = number * a->rows,
-                       .query = sequence * a->width + (head / a->queries * (a->queries + 2) + head % a->queries) * a->head_dim,
+                       .query = (sequence * a->groups + head / a->queries) * a->group_width + head % a->queries * a->head_dim,
                        .context = (sequence * heads + head) * a->head_dim,
-                       .ld = a->batch * a->width,
+                       .ld = a->batch * a->groups * a->group_width,
                        .context_ld = a->batch * heads * a->head_dim,
                        .sequence = sequence,
                        .group = head / a->queries};
@@ -88,8 +88,11 @@ void sf_block_attention_begin(const struct sf_block_attention *a, float *max, fl
 /* Query i of a run of positions sees the keys of its document up to its own position. */
 static struct sf_block block_of(const struct sf_block_attention *a, int64_t sequence, const struct sf_run *queries, int64_t column,
                                 int64_t cols) {
-  struct sf_block block = {
-      .rows = queries->len, .cols = cols, .visible = queries->start + 1 - column, .window = a->window, .column = column};
+  struct sf_block block = {.rows = queries->len,
+                           .cols = cols,
+                           .visible = a->sees_all ? cols : queries->start + 1 - column,
+                           .window = a->window,
+                           .column = column};
   if (a->documents != NULL) block.begins = a->documents + sequence * a->seq + queries->start;
   return block;
 }

@@ -14,7 +14,8 @@ struct sf_block_attention {
   int64_t batch, seq;
   struct sf_dim_map positions; /* global positions of the queries, in their order */
   int64_t rows;                /* how many */
-  int64_t width;               /* of the fused projection: groups (queries + 2) head_dim */
+  int64_t group_width;         /* columns of a group where the queries lie, which come first in it: fused (queries + 2) head_dim */
+  bool sees_all;               /* every query sees every key; else those up to its own position */
   int64_t window;              /* model.window */
   const float *sinks;          /* [groups * queries] logits; NULL without */
   const int32_t *documents;    /* sf_documents */
@@ -35,8 +36,8 @@ int64_t sf_block_attention_heads(const struct sf_block_attention *a); /* batch *
 struct sf_key_block sf_key_block_at(const struct sf_dim_map *positions, const float *data, float *grad, int64_t row_stride,
                                     int64_t group_stride);
 
-/* Shape: qkv [rows batch x width]; scores [heads][rows x seq], columns are global positions; max, sum, sink_probs [heads][rows]. max, sum:
- * of what came so far; sf_block_attention_begin makes them those of no key, or of the sink alone. */
+/* Shape: qkv [rows batch x groups group_width]; scores [heads][rows x seq], columns are global positions; max, sum, sink_probs
+ * [heads][rows]. max, sum: of what came so far; sf_block_attention_begin makes them those of no key, or of the sink alone. */
 void sf_block_attention_begin(const struct sf_block_attention *a, float *max, float *sum);
 /* Scores of the block's columns = q k^T / sqrt(d), fp32. Adds those of the keys that each query sees to max and sum. */
 void sf_block_attention_scores(struct sf_rank_run *run, const struct sf_block_attention *a, float *scores, float *max, float *sum,

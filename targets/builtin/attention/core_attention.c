@@ -36,7 +36,7 @@ static struct sf_block_attention shape_of(struct sf_rank_run *run, const struct 
                                  .documents_apart = run->parallel.cp.size == 1,
                                  .positions = trades ? sf_dim_map_whole(run->c->model.seq) : run->positions};
   a.rows = sf_dim_map_length(&a.positions);
-  a.width = a.groups * (a.queries + 2) * a.head_dim;
+  a.group_width = (a.queries + 2) * a.head_dim;
   if (attention->sinks != NULL) a.sinks = attention->sinks->model + first_head(run, &a);
   return a;
 }
@@ -62,11 +62,11 @@ static int64_t packed_count(const struct sf_block_attention *a, struct group_col
 }
 
 static void pack(float *out, const struct sf_block_attention *a, const float *qkv, struct group_columns columns) {
-  sf_copy_columns(out, columns.count, qkv + columns.first, a->width / a->groups, a->rows * a->batch * a->groups, columns.count);
+  sf_copy_columns(out, columns.count, qkv + columns.first, a->group_width, a->rows * a->batch * a->groups, columns.count);
 }
 
 static void unpack(float *qkv, const struct sf_block_attention *a, const float *in, struct group_columns columns) {
-  sf_copy_columns(qkv + columns.first, a->width / a->groups, in, columns.count, a->rows * a->batch * a->groups, columns.count);
+  sf_copy_columns(qkv + columns.first, a->group_width, in, columns.count, a->rows * a->batch * a->groups, columns.count);
 }
 
 /* --- a2a: heads for sequence ------------------------------------------------------------------------------------- */
@@ -213,8 +213,8 @@ static struct passes passes_begin(struct sf_rank_run *run, const struct sf_block
     passes.keys = (struct blocks){.count = 1,
                                   .data = qkv + key_columns(a).first,
                                   .grads = backward ? dqkv + key_columns(a).first : NULL,
-                                  .row_stride = a->width,
-                                  .group_stride = a->width / a->groups};
+                                  .row_stride = a->groups * a->group_width,
+                                  .group_stride = a->group_width};
     break;
   }
   passes.values = passes.keys;
@@ -252,7 +252,7 @@ void sf_core_attention_forward(struct sf_rank_run *run, const struct sf_parallel
   const struct sf_block_attention a = shape_of(run, attention);
   const bool trades = trades_heads(run);
   const int64_t heads = sf_block_attention_heads(&a), context_count = heads * a.rows * a.head_dim;
-  if (trades) acts->qkv = trade(run, attention, acts->qkv, a.width, true, "context_parallel.fwd.trade_qkv");
+  if (trades) acts->qkv = trade(run, attention, acts->qkv, a.groups * a.group_width, true, "context_parallel.fwd.trade_qkv");
   acts->probs = sf_buffers_take(&run->acts, heads * a.rows * a.seq);
   acts->context = sf_buffers_take(&run->acts, context_count);
   float *max = sf_buffers_take(&run->acts, heads * a.rows), *sum = sf_buffers_take(&run->acts, heads * a.rows);
@@ -284,7 +284,7 @@ float *sf_core_attention_backward(struct sf_rank_run *run, const struct sf_paral
   struct sf_device *dev = run->env->device;
   const struct sf_block_attention a = shape_of(run, attention);
   const bool trades = trades_heads(run);
-  const int64_t count = a.rows * a.batch * a.width;
+  const int64_t count = a.rows * a.batch * a.groups * a.group_width;
   if (trades) g = trade(run, attention, g, a.groups * a.queries * a.head_dim, true, "context_parallel.bwd.trade_grad");
   float *dqkv = sf_buffers_take_zeros(&run->acts, count), *ds = sf_buffers_take(&run->acts, sf_block_attention_heads(&a) * a.rows * a.seq);
   if (sf_fault(run->env, SF_FAULT_CP_ATTN_BWD_WRONG) && run->parallel.cp.size > 1 && run->c->layout.cp_comm == SF_CP_RING)
@@ -313,5 +313,5 @@ float *sf_core_attention_backward(struct sf_rank_run *run, const struct sf_paral
   sf_buffers_give(&run->acts, ds);
   sf_buffers_give(&run->acts, g);
   dev->ops->round(dev, dqkv, dqkv, count, run->dtype);
-  return trades ? trade(run, attention, dqkv, a.width, false, "context_parallel.bwd.trade_back") : dqkv;
+  return trades ? trade(run, attention, dqkv, a.groups * a.group_width, false, "context_parallel.bwd.trade_back") : dqkv;
 }
