@@ -2,6 +2,7 @@
 
 #include "targets/builtin/norm/residual.h"
 #include "targets/builtin/parallel/fault.h"
+#include "targets/builtin/parallel/mappings.h"
 #include "targets/builtin/parallel/matrix.h"
 
 /* --- building --------------------------------------------------------------------------------------------------- */
@@ -85,23 +86,17 @@ static void count_step(struct sf_rank_run *run, struct sf_mtp *mtp) {
 
 static void load_data(struct sf_rank_run *run, struct sf_mtp *mtp, int32_t k, struct sf_mtp_acts *acts) {
   const struct sf_train *train = &run->c->train;
-  const struct sf_dim_map *rows = &run->map_gathered.rows;
   double share = (double)train->mtp_weight_milli / (1000.0 * (double)mtp->count);
-  int64_t at = 0;
   sf_data_ahead(mtp->whole_ids, NULL, mtp->whole_mask, run->c, run->step, run->microbatch, k);
   const double kept = sum(mtp->whole_mask, run->c->model.seq * train->microbatch_size);
   if (train->loss_norm == SF_LOSS_PER_TOKEN)
     share *= mtp->ratio[k];
   else
     share = kept > 0 ? share / (kept * (double)train->microbatches) : 0;
-  for (int32_t i = 0; i < rows->count; at += rows->runs[i++].len) {
-    memcpy(acts->tokens + at, mtp->whole_ids + rows->runs[i].start, (size_t)rows->runs[i].len * sizeof(int32_t));
-    memcpy(acts->weight + at, mtp->whole_mask + rows->runs[i].start, (size_t)rows->runs[i].len * sizeof(float));
-  }
+  sf_mapping_own_tokens(run, acts->tokens, mtp->whole_ids);
+  sf_mapping_own_tokens(run, acts->weight, mtp->whole_mask);
   sf_data_ahead(NULL, mtp->whole_ids, NULL, run->c, run->step, run->microbatch, k);
-  at = 0;
-  for (int32_t i = 0; i < rows->count; at += rows->runs[i++].len)
-    memcpy(acts->labels + at, mtp->whole_ids + rows->runs[i].start, (size_t)rows->runs[i].len * sizeof(int32_t));
+  sf_mapping_own_tokens(run, acts->labels, mtp->whole_ids);
   for (int64_t t = 0; t < run->tokens; t++) acts->weight[t] *= (float)share;
   for (int64_t t = 0; acts->grad_weight != acts->weight && t < run->tokens; t++) acts->grad_weight[t] = acts->weight[t] * run->scaler.scale;
 }

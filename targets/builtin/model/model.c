@@ -1,6 +1,7 @@
 #include "targets/builtin/model/model.h"
 
 #include "targets/builtin/parallel/fault.h"
+#include "targets/builtin/parallel/mappings.h"
 #include "targets/builtin/parallel/saved_input.h"
 
 /* --- building --------------------------------------------------------------------------------------------------- */
@@ -25,17 +26,11 @@ static void create_head(struct sf_model_stage *model, struct sf_rank_run *run, c
   if (m->mtp_depth > 0) sf_mtp_create(&model->mtp, run, word, model->output_layer.weight, cos_sin);
 }
 
-/* The memory of a microbatch's data before this cp rank's tokens are taken out. */
-static void create_whole_data(struct sf_model_stage *model, struct sf_rank_run *run) {
-  const size_t tokens = (size_t)(run->c->model.seq * run->c->train.microbatch_size);
-  model->whole_ids = sf_rank_alloc(run->env, tokens * sizeof(int32_t));
-  model->whole_mask = sf_rank_alloc(run->env, tokens * sizeof(float));
-}
-
 static void create_slots(struct sf_model_stage *model, struct sf_rank_run *run, int32_t slot_count) {
   const struct sf_rank_env *env = run->env;
-  const size_t tokens = (size_t)run->tokens;
-  if (run->parallel.cp.size > 1) create_whole_data(model, run);
+  const size_t tokens = (size_t)run->tokens, whole = (size_t)(run->c->model.seq * run->c->train.microbatch_size);
+  model->whole_ids = sf_rank_alloc(env, whole * sizeof(int32_t));
+  model->whole_mask = sf_rank_alloc(env, whole * sizeof(float));
   model->slot_count = slot_count;
   model->slots = sf_rank_alloc(env, (size_t)slot_count * sizeof *model->slots);
   for (int32_t i = 0; i < slot_count; i++) {
@@ -105,7 +100,7 @@ static float weight_of_kept(struct sf_rank_run *run, const struct sf_model_stage
   const struct sf_group *cp = &run->parallel.cp;
   if (run->c->train.loss_norm == SF_LOSS_PER_TOKEN) {
     if (!sf_fault(run->env, SF_FAULT_MEAN_OF_MEANS_ACCUM)) return 1.0f;
-    return sf_fault_mean_of_means_factor(run->c, run->step, cp->size > 1 ? model->whole_mask : slot->mask);
+    return sf_fault_mean_of_means_factor(run->c, run->step, model->whole_mask);
   }
   const double own = count_kept(slot->mask, run->tokens);
   double kept = own;
@@ -124,35 +119,16 @@ static void weigh_tokens(struct sf_rank_run *run, const struct sf_model_stage *m
   for (int64_t t = 0; t < run->tokens; t++) slot->grad_weight[t] = slot->weight[t] * scale;
 }
 
-/* The ids of this cp rank's tokens. */
-static void take_ids(int32_t *out, const struct sf_rank_run *run, const int32_t *whole) {
-  const struct sf_dim_map *rows = &run->map_gathered.rows;
-  for (int32_t i = 0; i < rows->count; out += rows->runs[i++].len)
-    memcpy(out, whole + rows->runs[i].start, (size_t)rows->runs[i].len * sizeof *out);
-}
-
-static void load_cp_part(struct sf_rank_run *run, const struct sf_model_stage *model, int32_t *tokens, int32_t *labels, float *mask) {
-  const struct sf_shard_map map = {.rows = sf_dim_map_whole(1), .cols = run->map_gathered.rows};
-  const struct sf_shape shape = {1, run->c->model.seq * run->c->train.microbatch_size};
-  if (tokens != NULL) {
-    sf_data_microbatch(model->whole_ids, NULL, NULL, run->c, run->step, run->microbatch);
-    take_ids(tokens, run, model->whole_ids);
-  }
-  if (labels == NULL) return;
-  sf_data_microbatch(NULL, model->whole_ids, model->whole_mask, run->c, run->step, run->microbatch);
-  take_ids(labels, run, model->whole_ids);
-  sf_shard_gather(mask, model->whole_mask, shape, &map);
-}
-
 static void load_data(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot) {
-  int32_t *tokens = model->has_embedding ? slot->tokens : NULL, *labels = model->has_head ? slot->labels : NULL;
-  float *mask = model->has_head ? slot->mask : NULL;
-  if (tokens == NULL && labels == NULL) return;
-  if (run->parallel.cp.size > 1)
-    load_cp_part(run, model, tokens, labels, mask);
-  else
-    sf_data_microbatch(tokens, labels, mask, run->c, run->step, run->microbatch);
-  if (model->has_head) weigh_tokens(run, model, slot);
+  if (model->has_embedding) {
+    sf_data_microbatch(model->whole_ids, NULL, NULL, run->c, run->step, run->microbatch);
+    sf_mapping_own_tokens(run, slot->tokens, model->whole_ids);
+  }
+  if (!model->has_head) return;
+  sf_data_microbatch(NULL, model->whole_ids, model->whole_mask, run->c, run->step, run->microbatch);
+  sf_mapping_own_tokens(run, slot->labels, model->whole_ids);
+  sf_mapping_own_tokens(run, slot->mask, model->whole_mask);
+  weigh_tokens(run, model, slot);
 }
 
 /* --- decoder layers, with or without recomputation ---------------------------------------------------------------- */

@@ -37,7 +37,7 @@ struct sf_model_stage {
   int32_t received_act, received_grad; /* modules whose output (gradient) the neighbours send; -1 at the ends */
   int32_t slot_count;
   struct sf_microbatch_slot *slots; /* of the microbatches in flight, reused in turn */
-  int32_t *whole_ids;               /* [seq microbatch_size], with context parallelism: tokens or labels before this rank's are taken */
+  int32_t *whole_ids;               /* [seq microbatch_size]: tokens or labels before this cp rank's are taken */
   float *whole_mask;
   double loss_sum, token_sum; /* of this rank's microbatches of the step; the head only */
 };

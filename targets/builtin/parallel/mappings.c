@@ -26,6 +26,16 @@ float *sf_mapping_reduce(struct sf_rank_run *run, const struct sf_group *group, 
   return part;
 }
 
+void sf_mapping_own_tokens(const struct sf_rank_run *run, void *out, const void *whole) {
+  const struct sf_dim_map *rows = &run->map_gathered.rows;
+  char *next = out;
+  for (int32_t i = 0; i < rows->count; i++) {
+    const size_t size_bytes = (size_t)rows->runs[i].len * sizeof(int32_t);
+    memcpy(next, (const char *)whole + (size_t)rows->runs[i].start * sizeof(int32_t), size_bytes);
+    next += size_bytes;
+  }
+}
+
 void sf_ring_start(struct sf_rank_run *run, struct sf_ring *ring, const struct sf_group *group, const struct sf_ring_message *message,
                    const float *at_hand, float *spare, int64_t count) {
   const int32_t size = group->size, next = group->ranks[(group->index + 1) % size],

@@ -22,6 +22,9 @@ struct sf_mapping_reduction {
 float *sf_mapping_reduce(struct sf_rank_run *run, const struct sf_group *group, bool sp, float *full, int64_t local, enum sf_dtype dtype,
                          const struct sf_mapping_reduction *calls);
 
+/* whole: the tokens of a microbatch, ids or weights (4 bytes each) -> those of this cp rank, [tokens]. */
+void sf_mapping_own_tokens(const struct sf_rank_run *run, void *out, const void *whole);
+
 /* Buffers that pass round a group: each rank sends to the next one and receives from the one before. */
 struct sf_ring_message {
   int32_t tag;
