@@ -1,5 +1,3 @@
-#include "targets/plugin/plugged_model.h"
-
 #include "targets/plugin/plugged_host.h"
 #include "targets/plugin/plugin_model.h"
 

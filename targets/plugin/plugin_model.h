@@ -35,4 +35,7 @@ int32_t sf_plugin_model_ranges(struct sf_plugin_range *out, const struct sf_plug
 /* Every number of the case, in the table's order. Returns how many, at most SF_PLUGIN_FIELDS_MAX. */
 int32_t sf_plugin_model_fields(struct shardfuzz_attribute *out, const struct sf_case *c);
 
+/* Runs env->model on this rank (plugged_model.c). What it does against its contract leaves the rank. */
+void sf_plugged_model_run(struct sf_rank_env *env);
+
 #endif

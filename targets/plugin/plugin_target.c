@@ -1,7 +1,5 @@
 #include "targets/plugin/plugin_target.h"
 
-#include "targets/plugin/plugged_model.h"
-
 #include <string.h>
 
 static const char prefix[] = "plugin:";
@@ -63,3 +61,8 @@ static void run_rank(struct sf_rank_env *env) {
 }
 
 const struct sf_target sf_target_plugin = {.name = "plugin", .supports = supports_any, .run = run_rank};
+
+const struct sf_target *sf_target_find(const char *name) {
+  if (sf_plugin_target_path(name) != NULL) return &sf_target_plugin;
+  return strcmp(name, sf_target_builtin.name) == 0 ? &sf_target_builtin : NULL;
+}

@@ -1,5 +1,6 @@
 #include "targets/builtin/attention/qk_norm.h"
 
+#include "targets/builtin/parallel/matrix.h"
 #include "targets/plugin/plugged_layer.h"
 
 void sf_qk_norm_create(struct sf_qk_norm *layer, struct sf_rank_run *run, int32_t index, int64_t groups, int64_t queries_per_group,
@@ -33,21 +34,17 @@ static int64_t heads_of(const struct sf_rank_run *run, const struct sf_qk_norm *
 
 /* rows: the part's heads one after another, [heads x d]. */
 static void pack(const struct sf_rank_run *run, const struct sf_qk_norm *layer, int part, float *rows, const float *fused) {
-  for (int64_t t = 0; t < run->tokens; t++, fused += width_of(layer))
-    for (int64_t group = 0; group < layer->groups; group++) {
-      const struct columns at = columns_of(layer, group, part);
-      memcpy(rows, fused + at.first, (size_t)at.count * sizeof *rows);
-      rows += at.count;
-    }
+  for (int64_t group = 0; group < layer->groups; group++) {
+    const struct columns at = columns_of(layer, group, part);
+    sf_copy_columns(rows + group * at.count, layer->groups * at.count, fused + at.first, width_of(layer), run->tokens, at.count);
+  }
 }
 
 static void unpack(const struct sf_rank_run *run, const struct sf_qk_norm *layer, int part, float *fused, const float *rows) {
-  for (int64_t t = 0; t < run->tokens; t++, fused += width_of(layer))
-    for (int64_t group = 0; group < layer->groups; group++) {
-      const struct columns at = columns_of(layer, group, part);
-      memcpy(fused + at.first, rows, (size_t)at.count * sizeof *rows);
-      rows += at.count;
-    }
+  for (int64_t group = 0; group < layer->groups; group++) {
+    const struct columns at = columns_of(layer, group, part);
+    sf_copy_columns(fused + at.first, width_of(layer), rows + group * at.count, layer->groups * at.count, run->tokens, at.count);
+  }
 }
 
 float *sf_qk_norm_forward(struct sf_rank_run *run, const struct sf_qk_norm *layer, const float *x, const struct sf_shard_map *map,

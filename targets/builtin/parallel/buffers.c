@@ -15,6 +15,10 @@ void *sf_rank_alloc(const struct sf_rank_env *env, size_t size_bytes) {
   return memory;
 }
 
+float *sf_rank_alloc_zeros(const struct sf_rank_env *env, int64_t count) {
+  return memset(sf_rank_alloc(env, (size_t)count * sizeof(float)), 0, (size_t)count * sizeof(float));
+}
+
 struct sf_buffers sf_buffers_create(const struct sf_rank_env *env) {
   return (struct sf_buffers){.arena = env->arena, .comm = env->comm};
 }

@@ -36,5 +36,6 @@ void sf_buffers_give_record(struct sf_buffers *buffers, void *record, size_t siz
 
 /* Arena memory that lives as long as the trial; leaves the rank with SF_ENOMEM. Not zeroed. */
 void *sf_rank_alloc(const struct sf_rank_env *env, size_t size_bytes);
+float *sf_rank_alloc_zeros(const struct sf_rank_env *env, int64_t count); /* the same for floats, zeroed */
 
 #endif

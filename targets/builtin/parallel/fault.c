@@ -69,10 +69,7 @@ bool sf_fault_rope_cut_fits(const struct sf_case *c) { return c->train.microbatc
 struct sf_group sf_fault_default_tp_group(const struct sf_rank_run *run) {
   const struct sf_rank_env *env = run->env;
   if (!sf_plant_default_tp_in_stages(env->c)) return run->parallel.tp;
-  int32_t *ranks = sf_rank_alloc(env, (size_t)env->mesh.world * sizeof *ranks);
-  int32_t index = 0;
-  const int32_t size = sf_mesh_group(&env->default_mesh, env->comm->rank, SF_AXES(SF_AXIS_TP), ranks, &index);
-  return sf_group_create(ranks, size, index);
+  return sf_group_over(env, &env->default_mesh, SF_AXES(SF_AXIS_TP));
 }
 
 /* The layer's number in this rank's pipeline stage, or in the model chunk of it. */

@@ -47,10 +47,8 @@ static void allocate_weights(struct sf_rank_run *run, struct sf_parameter *param
   const bool is_same = run->dtype == SF_F32 || run->c->precision.stochastic;
   param->model = is_same && !sharded ? param->master : sf_rank_alloc(run->env, bytes);
   if (!param->trainable || sharded) return;
-  param->adam_m = sf_rank_alloc(run->env, bytes);
-  param->adam_v = sf_rank_alloc(run->env, bytes);
-  memset(param->adam_m, 0, bytes);
-  memset(param->adam_v, 0, bytes);
+  param->adam_m = sf_rank_alloc_zeros(run->env, param->count);
+  param->adam_v = sf_rank_alloc_zeros(run->env, param->count);
 }
 
 void sf_parameters_build(struct sf_rank_run *run) {
