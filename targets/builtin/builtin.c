@@ -7,13 +7,6 @@
 #include "targets/builtin/parallel/finalize_grads.h"
 #include "targets/builtin/pipeline/pipeline_schedule.h"
 
-/* Takes every case that sf_case_validate accepts. */
-static enum sf_status supports(const struct sf_case *c, struct sf_error *error) {
-  (void)c;
-  (void)error;
-  return SF_OK;
-}
-
 static void rank_run_init(struct sf_rank_run *run, struct sf_rank_env *env) {
   const struct sf_case *c = env->c;
   *run = (struct sf_rank_run){
@@ -124,4 +117,4 @@ static void run_rank(struct sf_rank_env *env) {
   trace_state(model.run, steps);
 }
 
-const struct sf_target sf_target_builtin = {.name = "builtin", .supports = supports, .run = run_rank};
+const struct sf_target sf_target_builtin = {.name = "builtin", .run = run_rank};

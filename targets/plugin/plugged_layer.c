@@ -8,7 +8,7 @@
 
 enum { ATTRIBUTES = 6, SCALES = 3 };
 
-struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, bool is_mlp, bool sp) {
+struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, bool is_mlp) {
   const struct sf_plugin_layers *layers = run->env->layers;
   const struct sf_plugin_layer *found = NULL;
   for (int32_t i = 0; layers != NULL && i < layers->count; i++)
@@ -18,7 +18,7 @@ struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_cla
   const int64_t waiting = run->c->train.microbatches / run->parallel.dp.size;
   const int32_t module = sf_rank_module(run, cls, layer);
   *plugged = (struct sf_plugged){
-      .layer = found, .first_module = module, .last_module = module, .in_dtype = run->dtype, .out_dtype = run->dtype, .sp = sp};
+      .layer = found, .first_module = module, .last_module = module, .in_dtype = run->dtype, .out_dtype = run->dtype};
   plugged->saved = sf_rank_alloc(run->env, (size_t)waiting * sizeof *plugged->saved);
   for (int64_t i = 0; i < waiting; i++) plugged->saved[i] = NULL;
   /* The name of a layer of several modules is their common part. */
@@ -180,7 +180,8 @@ static void trace_inner(const struct shardfuzz_layer_call *given, uint32_t which
 static void give_attributes(struct frame *f) {
   const struct sf_plugged *plugged = f->call.plugged;
   const struct sf_case *c = f->call.run->c;
-  const struct shardfuzz_attribute common[ATTRIBUTES] = {{"sequence_parallel", plugged->sp, plugged->sp},
+  const bool sp = f->call.run->parallel.sp;
+  const struct shardfuzz_attribute common[ATTRIBUTES] = {{"sequence_parallel", sp, sp},
                                                          {"activation", c->model.activation, (double)c->model.activation},
                                                          {"norm", c->model.norm, (double)c->model.norm},
                                                          {"epsilon", 0, 1e-5},

@@ -59,7 +59,7 @@ static void add_head_attributes(struct sf_plugged *plugged, const struct sf_para
 
 static void plug_qk_norm(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer) {
   struct sf_qk_norm *norm = &attention->qk_norm;
-  struct sf_plugged *plugged = norm->plugged = sf_plugged_create(run, SF_MODULE_QK_NORM, layer, false, run->parallel.sp);
+  struct sf_plugged *plugged = norm->plugged = sf_plugged_create(run, SF_MODULE_QK_NORM, layer, false);
   if (plugged == NULL) return;
   plugged->in_map = plugged->out_map = &attention->linear_qkv.out_map;
   plugged->in_grad_map = plugged->out_grad_map = &attention->qkv_grad_map;
@@ -72,7 +72,7 @@ static void plug_qk_norm(struct sf_parallel_attention *attention, struct sf_rank
 
 static void plug(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer) {
   if (attention->has_qk_norm) plug_qk_norm(attention, run, layer);
-  struct sf_plugged *plugged = attention->plugged = sf_plugged_create(run, SF_MODULE_CORE_ATTENTION, layer, false, run->parallel.sp);
+  struct sf_plugged *plugged = attention->plugged = sf_plugged_create(run, SF_MODULE_CORE_ATTENTION, layer, false);
   if (plugged == NULL) return;
   plugged->in_map = attention->latent != NULL ? &attention->latent->map : &attention->linear_qkv.out_map;
   plugged->in_grad_map = &attention->qkv_grad_map;

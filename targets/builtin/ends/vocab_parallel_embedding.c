@@ -25,7 +25,7 @@ static void fill_position_ids(const struct sf_rank_run *run, int32_t *next, cons
 }
 
 static void plug(struct sf_vocab_parallel_embedding *embedding, struct sf_rank_run *run) {
-  struct sf_plugged *plugged = embedding->plugged = sf_plugged_create(run, SF_MODULE_WORD_EMBEDDINGS, -1, false, run->parallel.sp);
+  struct sf_plugged *plugged = embedding->plugged = sf_plugged_create(run, SF_MODULE_WORD_EMBEDDINGS, -1, false);
   if (plugged == NULL) return;
   embedding->map_ids = (struct sf_shard_map){.rows = run->map_gathered.rows, .cols = sf_dim_map_whole(1)};
   plugged->is_ids = true;

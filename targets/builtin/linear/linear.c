@@ -47,7 +47,7 @@ static void create_parameters(struct sf_linear *linear, struct sf_rank_run *run,
 
 static void plug(struct sf_linear *linear, struct sf_rank_run *run, enum sf_module_class cls, int32_t layer) {
   const bool sp = run->parallel.sp;
-  struct sf_plugged *plugged = linear->plugged = sf_plugged_create(run, cls, layer, false, sp);
+  struct sf_plugged *plugged = linear->plugged = sf_plugged_create(run, cls, layer, false);
   if (plugged == NULL) return;
   plugged->in_map = &linear->in_map;
   plugged->out_map = &linear->out_map;
@@ -110,7 +110,7 @@ static float *multiply_forward(struct sf_rank_run *run, const struct sf_linear *
   float unit = 1.0f, *y = sf_buffers_take(&run->acts, rows * out);
   if (linear->fp8 != NULL) {
     weight = sf_fp8_weight(run, linear->fp8, linear->weight, &unit);
-    unit = sf_fp8_cast_input(run, linear->fp8, all, rows * in, scale) * unit;
+    unit = sf_fp8_cast(run, linear->fp8, SF_FP8_INPUT, all, all, rows * in, scale) * unit;
   }
   sf_multiply(dev, y, out, sf_matrix(all, in, rows, in), sf_transposed(weight, in, out, in), unit, biased ? SF_F32 : linear->store);
   if (biased) dev->ops->bias_add(dev, y, y, linear->bias->model, rows, out, run->dtype);
@@ -154,7 +154,7 @@ float *sf_linear_forward(struct sf_rank_run *run, const struct sf_linear *linear
   float *out = multiply_forward(run, linear, all, scale);
   if (linear->kind == SF_LINEAR_ROW) out = sum_output(run, linear, out);
   if (linear->kind == SF_LINEAR_GATHERED_COLUMN) out = gather_output(run, linear, out);
-  if (linear->overlap && linear->fp8 != NULL) sf_fp8_cast_input(run, linear->fp8, input, count, scale);
+  if (linear->overlap && linear->fp8 != NULL) sf_fp8_cast(run, linear->fp8, SF_FP8_INPUT, input, input, count, scale);
   if (gathers) sf_buffers_give(&run->acts, linear->overlap ? all : input);
   if (gathers && !linear->overlap) *saved = all;
   sf_trace_act(run, linear->module, &linear->out_map, out);
@@ -203,7 +203,7 @@ float *sf_linear_backward(struct sf_rank_run *run, const struct sf_linear *linea
   const float *factor = gathered != NULL ? gathered : grad;
   if (linear->fp8 != NULL) {
     if (gathered == NULL) gathered = sf_buffers_take(&run->acts, rows * out);
-    unit = sf_fp8_cast_grad(run, gathered, factor, rows * out, scale);
+    unit = sf_fp8_cast(run, linear->fp8, SF_FP8_GRAD, gathered, factor, rows * out, scale);
     weight = sf_fp8_weight(run, linear->fp8, linear->weight, &weight_unit);
     saved_unit = linear->fp8->input_units[run->local_microbatch];
     factor = gathered;

@@ -12,7 +12,7 @@ static struct sf_dim_map fc1_dim(int64_t width, bool fused, const struct sf_grou
 }
 
 static void plug(struct sf_parallel_mlp *mlp, struct sf_rank_run *run, const struct sf_mlp_modules *modules, int32_t layer) {
-  struct sf_plugged *plugged = mlp->plugged = sf_plugged_create(run, modules->fc1, layer, true, run->parallel.sp);
+  struct sf_plugged *plugged = mlp->plugged = sf_plugged_create(run, modules->fc1, layer, true);
   if (plugged == NULL) return;
   const struct sf_linear *fc1 = &mlp->linear_fc1, *fc2 = &mlp->linear_fc2;
   plugged->last_module = fc2->module;

@@ -105,7 +105,8 @@ static float weight_of_kept(struct sf_rank_run *run, const struct sf_model_stage
   const double own = count_kept(slot->mask, run->tokens);
   double kept = own;
   if (cp->size > 1) sf_all_reduce(run->env->comm, cp, &kept, 1, SF_F64, SF_REDUCE_SUM, "model.fwd.kept_tokens");
-  if (sf_fault(run->env, SF_FAULT_CP_LOCAL_LOSS_MEAN)) kept = sf_fault_cp_local_count(run->c, own);
+  /* cp-local-loss-mean: a count that makes the mean that of the cp ranks' own means. */
+  if (sf_fault(run->env, SF_FAULT_CP_LOCAL_LOSS_MEAN)) kept = (own > 0.0 ? own : 1.0) * (double)cp->size;
   return (float)(1.0 / (kept * (double)run->c->train.microbatches));
 }
 

@@ -14,7 +14,7 @@ static struct sf_dim_map experts_dim(const struct sf_rank_run *run, int64_t loca
 }
 
 static void plug(struct sf_experts *experts, struct sf_rank_run *run, int32_t layer) {
-  struct sf_plugged *plugged = experts->plugged = sf_plugged_create(run, SF_MODULE_EXPERTS_FC1, layer, false, run->parallel.sp);
+  struct sf_plugged *plugged = experts->plugged = sf_plugged_create(run, SF_MODULE_EXPERTS_FC1, layer, false);
   if (plugged == NULL) return;
   experts->plugged_map = sf_rank_alloc(run->env, sizeof *experts->plugged_map);
   experts->plugged_rows = sf_rank_alloc(run->env, (size_t)experts->local * sizeof *experts->plugged_rows);

@@ -26,16 +26,16 @@ static float slot_weight(const struct sf_moe *moe, const struct sf_routing *rout
   return routing->weights[slot / moe->topk * moe->experts + routing->chosen[slot]];
 }
 
-/* round(sum of a token's slots, each times its weight, in fp32 and in order). */
-static float *combine(struct sf_rank_run *run, const struct sf_routing *routing, const float *outputs) {
+/* round(sum of a token's slots, each times its weight, in fp32 and in order). routing NULL: the weights are 1. */
+static float *sum_slots(struct sf_rank_run *run, const struct sf_routing *routing, const float *slots) {
   struct sf_device *dev = run->env->device;
   const struct sf_moe *moe = &run->c->moe;
   const int64_t h = run->hidden, count = run->tokens_local * h;
-  float *out = sf_buffers_take_zeros(&run->acts, count);
+  float *sum = sf_buffers_take_zeros(&run->acts, count);
   for (int64_t slot = 0; slot < run->tokens_local * moe->topk; slot++)
-    dev->ops->axpy(dev, out + slot / moe->topk * h, outputs + slot * h, slot_weight(moe, routing, slot), h);
-  dev->ops->round(dev, out, out, count, run->dtype);
-  return out;
+    dev->ops->axpy(dev, sum + slot / moe->topk * h, slots + slot * h, routing != NULL ? slot_weight(moe, routing, slot) : 1.0f, h);
+  dev->ops->round(dev, sum, sum, count, run->dtype);
+  return sum;
 }
 
 /* out becomes round(out + shared expert's output). */
@@ -56,7 +56,7 @@ float *sf_moe_layer_forward(struct sf_rank_run *run, const struct sf_moe_layer *
   rows = sf_experts_forward(run, &moe->experts, &acts->experts, &acts->dispatch, row_count(moe, &acts->dispatch), rows);
   acts->outputs = sf_dispatch_return(run, &moe->dispatcher, &acts->dispatch, rows, "token_dispatcher.fwd.return");
   sf_trace_act(run, moe->module_fc2, &moe->map_slots, acts->outputs);
-  float *out = combine(run, &acts->routing, acts->outputs);
+  float *out = sum_slots(run, &acts->routing, acts->outputs);
   sf_trace_act(run, moe->module_combine, &run->map_hidden, out);
   if (moe->has_shared) add_shared(run, moe, &acts->shared, out, input);
   return out;
@@ -76,16 +76,6 @@ static void combine_backward(struct sf_rank_run *run, const struct sf_moe_acts *
   dev->ops->round(dev, slots, slots, count * h, run->dtype);
 }
 
-/* round(sum of a token's slots in fp32, in order). */
-static float *sum_slots(struct sf_rank_run *run, const float *slots) {
-  struct sf_device *dev = run->env->device;
-  const int64_t h = run->hidden, count = run->tokens_local * h, topk = run->c->moe.topk;
-  float *sum = sf_buffers_take_zeros(&run->acts, count);
-  for (int64_t slot = 0; slot < run->tokens_local * topk; slot++) dev->ops->axpy(dev, sum + slot / topk * h, slots + slot * h, 1.0f, h);
-  dev->ops->round(dev, sum, sum, count, run->dtype);
-  return sum;
-}
-
 float *sf_moe_layer_backward(struct sf_rank_run *run, const struct sf_moe_layer *moe, struct sf_moe_acts *acts, const float *grad) {
   struct sf_device *dev = run->env->device;
   const int64_t h = run->hidden, slot_count = run->tokens_local * run->c->moe.topk;
@@ -99,7 +89,7 @@ float *sf_moe_layer_backward(struct sf_rank_run *run, const struct sf_moe_layer 
   sf_buffers_give(&run->acts, slots);
   rows = sf_experts_backward(run, &moe->experts, &acts->experts, &acts->dispatch, row_count(moe, &acts->dispatch), rows);
   slots = sf_dispatch_return(run, &moe->dispatcher, &acts->dispatch, rows, "token_dispatcher.bwd.return");
-  float *input_grad = sum_slots(run, slots);
+  float *input_grad = sum_slots(run, NULL, slots);
   sf_trace_act_grad(run, moe->module_fc1, &run->map_hidden, input_grad);
   dev->ops->add(dev, input_grad, input_grad, router_grad, run->tokens_local * h, run->dtype);
   if (shared_grad != NULL) dev->ops->add(dev, input_grad, input_grad, shared_grad, run->tokens_local * h, run->dtype);

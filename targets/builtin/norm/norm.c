@@ -3,7 +3,7 @@
 #include "targets/plugin/plugged_layer.h"
 
 static void plug(struct sf_norm_layer *layer, struct sf_rank_run *run, enum sf_module_class cls, int32_t index) {
-  layer->plugged = sf_plugged_create(run, cls, index, false, run->parallel.sp);
+  layer->plugged = sf_plugged_create(run, cls, index, false);
   if (layer->plugged == NULL) return;
   layer->plugged->in_map = layer->plugged->out_map = &layer->map;
   layer->plugged->in_dtype = layer->grad_dtype;

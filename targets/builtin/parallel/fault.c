@@ -19,8 +19,6 @@ float sf_fault_mean_of_means_factor(const struct sf_case *c, int64_t step, const
   return (float)((double)sf_data_step_tokens(c, step) / (kept * (double)c->train.microbatches));
 }
 
-double sf_fault_cp_local_count(const struct sf_case *c, double own) { return (own > 0.0 ? own : 1.0) * (double)c->layout.cp; }
-
 void sf_fault_normalise_blocks(float *p, int64_t rows, int64_t seq, int64_t cp) {
   const int64_t chunk = seq / (2 * cp);
   for (int64_t row = 0; row < rows; row++, p += seq)
@@ -64,29 +62,24 @@ bool sf_fault_is_last_of_chunk(const struct sf_case *c, int64_t count, int64_t c
   return vpp > 1 ? step + 1 >= count : local == count - 1;
 }
 
-bool sf_fault_rope_cut_fits(const struct sf_case *c) { return c->train.microbatch_size % (2 * c->layout.cp) == 0; }
-
 struct sf_group sf_fault_default_tp_group(const struct sf_rank_run *run) {
   const struct sf_rank_env *env = run->env;
   if (!sf_plant_default_tp_in_stages(env->c)) return run->parallel.tp;
   return sf_group_over(env, &env->default_mesh, SF_AXES(SF_AXIS_TP));
 }
 
-/* The layer's number in this rank's pipeline stage, or in the model chunk of it. */
-static int32_t layer_in_stage(const struct sf_rank_run *run, int32_t chunk, int32_t layer) {
+int32_t sf_fault_layer_in_stage(const struct sf_rank_run *run, int32_t chunk, int32_t layer) {
   int64_t first, count;
   sf_case_stage_layers(run->c, (int64_t)chunk * run->parallel.pp.size + run->parallel.pp.index, &first, &count);
   return layer - (int32_t)first;
 }
-
-int32_t sf_fault_fp8_layer_in_stage(const struct sf_rank_run *run, int32_t layer) { return layer_in_stage(run, run->params.chunk, layer); }
 
 int32_t sf_fault_name_in_stage(const struct sf_rank_run *run, const struct sf_parameter *param) {
   const struct sf_catalog *catalog = run->env->catalog;
   const int32_t layer = catalog->modules[catalog->params[param->index].module].layer;
   if (layer < 0 || layer >= run->c->model.layers) return param->index;
   const int32_t which = param->index - sf_catalog_param(catalog, param->cls, layer, 0);
-  return sf_catalog_param(catalog, param->cls, layer_in_stage(run, param->chunk, layer), which);
+  return sf_catalog_param(catalog, param->cls, sf_fault_layer_in_stage(run, param->chunk, layer), which);
 }
 
 /* --- canaries: failures that must be reported loudly, whatever the numbers say ------------------------------------ */
