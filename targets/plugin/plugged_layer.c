@@ -252,7 +252,7 @@ static void frame_begin(struct frame *f, struct sf_rank_run *run, struct sf_plug
                                           .buffers = &run->acts,
                                           .pass = backward ? "backward" : "forward",
                                           .name = plugged->name,
-                                          .labels = plugged->layer->calls[backward]};
+                                          .labels = plugged->layer->places[backward].calls};
   sf_plugged_comm_fill(&f->call.host, &run->parallel);
   give_attributes(f);
   for (int32_t i = 0; i < plugged->param_count; i++) give_parameter(f, i);
@@ -276,15 +276,11 @@ static void frame_begin(struct frame *f, struct sf_rank_run *run, struct sf_plug
 
 /* Runs the plugin. Its label tells where a rank died or stands still. */
 static void frame_run(struct frame *f) {
-  struct sf_comm *comm = f->call.run->env->comm;
   const struct sf_plugin_layer *layer = f->call.plugged->layer;
-  sf_comm_show_progress(comm, layer->place[f->call.backward]);
+  const char *label = layer->places[f->call.backward].name;
+  sf_comm_show_progress(f->call.run->env->comm, label);
   const int result = (f->call.backward ? layer->declared->backward : layer->declared->forward)(&f->given);
-  sf_plugged_check_end(&f->call.host, layer->place[f->call.backward], result);
-  sf_plugged_comm_check(&f->call.host);
-  sf_plugged_check(&f->call.host);
-  /* A barrier of the microbatch's ranks: it detects a collective that one of them left out here, and not at the next common one. */
-  sf_barrier(comm, &f->call.run->parallel.tp_cp, layer->place[f->call.backward]);
+  sf_plugged_end(&f->call.host, label, result, &f->call.run->parallel.tp_cp);
 }
 
 static float *take_result(struct frame *f, const struct dense *dense, enum sf_dtype dtype) {

@@ -71,8 +71,7 @@ static void unpack(float *qkv, const struct sf_block_attention *a, const float *
 
 /* --- a2a: heads for sequence ------------------------------------------------------------------------------------- */
 
-/* Copies the rows of one cp rank between the whole sequence and a packed piece. */
-static void copy_rows(struct sf_rank_run *run, float *whole, float *piece, int32_t owner, int64_t cols, bool to_whole) {
+void sf_context_parallel_copy_rows(const struct sf_rank_run *run, float *whole, float *piece, int32_t owner, int64_t cols, bool to_whole) {
   const struct sf_dim_map positions = sf_context_parallel_positions(run->c->model.seq, run->parallel.cp.size, owner);
   const int64_t row = run->c->train.microbatch_size * cols;
   for (int32_t i = 0; i < positions.count; i++) {
@@ -98,12 +97,12 @@ static float *trade(struct sf_rank_run *run, const struct sf_parallel_attention 
     if (for_heads)
       sf_copy_columns(send + i * piece, cols, x + i * cols, width, run->tokens, cols);
     else
-      copy_rows(run, x, send + i * piece, i, cols, false);
+      sf_context_parallel_copy_rows(run, x, send + i * piece, i, cols, false);
   }
   sf_all_to_all(run->env->comm, cp, recv, counts, send, counts, run->dtype, label);
   for (int32_t i = 0; i < cp->size; i++) {
     if (for_heads)
-      copy_rows(run, send, recv + i * piece, i, cols, true);
+      sf_context_parallel_copy_rows(run, send, recv + i * piece, i, cols, true);
     else
       sf_copy_columns(send + i * cols, width, recv + i * piece, cols, run->tokens, cols);
   }

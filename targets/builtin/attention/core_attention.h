@@ -17,6 +17,9 @@
 /* The positions of a sequence that a cp rank holds: chunks `index` and 2 cp - 1 - index; all of them when cp is 1. */
 struct sf_dim_map sf_context_parallel_positions(int64_t seq, int64_t cp, int64_t index);
 
+/* Copies the rows of cp rank `owner`, `cols` wide, between the whole microbatch and a packed piece. */
+void sf_context_parallel_copy_rows(const struct sf_rank_run *run, float *whole, float *piece, int32_t owner, int64_t cols, bool to_whole);
+
 /* Shape: acts->qkv [T/cp x qkv] (with a2a it becomes [T x qkv/cp], as the backward needs it) -> acts->probs, acts->context [T/cp x heads
  * d]. */
 void sf_core_attention_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts);

@@ -28,13 +28,10 @@ static void create_depth(struct sf_mtp *mtp, struct sf_rank_run *run, int32_t k,
 void sf_mtp_create(struct sf_mtp *mtp, struct sf_rank_run *run, struct sf_parameter *word, struct sf_parameter *head,
                    const float *cos_sin) {
   const struct sf_parallel_state *p = &run->parallel;
-  const size_t tokens = (size_t)(run->c->model.seq * run->c->train.microbatch_size);
   *mtp = (struct sf_mtp){.count = (int32_t)run->c->model.mtp_depth, .tp = p->tp};
   for (int32_t k = 0; k < mtp->count; k++) create_depth(mtp, run, k, word, head, cos_sin);
   word->uses += mtp->count;
   head->uses += mtp->count;
-  mtp->whole_ids = sf_rank_alloc(run->env, tokens * sizeof(int32_t));
-  mtp->whole_mask = sf_rank_alloc(run->env, tokens * sizeof(float));
 }
 
 void sf_mtp_acts_create(struct sf_mtp_acts *acts, struct sf_rank_run *run) {
@@ -70,10 +67,10 @@ static void count_step(struct sf_rank_run *run, struct sf_mtp *mtp) {
   for (int64_t m = dp->index; m < run->c->train.microbatches; m += dp->size)
     for (int32_t k = 0; k <= mtp->count; k++) {
       if (k == 0)
-        sf_data_microbatch(NULL, NULL, mtp->whole_mask, run->c, run->step, m);
+        sf_data_microbatch(NULL, NULL, run->whole_mask, run->c, run->step, m);
       else
-        sf_data_ahead(NULL, NULL, mtp->whole_mask, run->c, run->step, m, k - 1);
-      kept[k] += own_sum(run, mtp->whole_mask);
+        sf_data_ahead(NULL, NULL, run->whole_mask, run->c, run->step, m, k - 1);
+      kept[k] += own_sum(run, run->whole_mask);
     }
   if (all->size > 1 && !sf_fault(run->env, SF_FAULT_MTP_LOCAL_TOKEN_NORM)) {
     sf_all_reduce(run->env->comm, all, kept, 1, SF_F64, SF_REDUCE_SUM, "mtp.fwd.main_tokens");
@@ -87,16 +84,16 @@ static void count_step(struct sf_rank_run *run, struct sf_mtp *mtp) {
 static void load_data(struct sf_rank_run *run, struct sf_mtp *mtp, int32_t k, struct sf_mtp_acts *acts) {
   const struct sf_train *train = &run->c->train;
   double share = (double)train->mtp_weight_milli / (1000.0 * (double)mtp->count);
-  sf_data_ahead(mtp->whole_ids, NULL, mtp->whole_mask, run->c, run->step, run->microbatch, k);
-  const double kept = sum(mtp->whole_mask, run->c->model.seq * train->microbatch_size);
+  sf_data_ahead(run->whole_ids, NULL, run->whole_mask, run->c, run->step, run->microbatch, k);
+  const double kept = sum(run->whole_mask, run->c->model.seq * train->microbatch_size);
   if (train->loss_norm == SF_LOSS_PER_TOKEN)
     share *= mtp->ratio[k];
   else
     share = kept > 0 ? share / (kept * (double)train->microbatches) : 0;
-  sf_mapping_own_tokens(run, acts->tokens, mtp->whole_ids);
-  sf_mapping_own_tokens(run, acts->weight, mtp->whole_mask);
-  sf_data_ahead(NULL, mtp->whole_ids, NULL, run->c, run->step, run->microbatch, k);
-  sf_mapping_own_tokens(run, acts->labels, mtp->whole_ids);
+  sf_mapping_own_tokens(run, acts->tokens, run->whole_ids);
+  sf_mapping_own_tokens(run, acts->weight, run->whole_mask);
+  sf_data_ahead(NULL, run->whole_ids, NULL, run->c, run->step, run->microbatch, k);
+  sf_mapping_own_tokens(run, acts->labels, run->whole_ids);
   for (int64_t t = 0; t < run->tokens; t++) acts->weight[t] *= (float)share;
   for (int64_t t = 0; acts->grad_weight != acts->weight && t < run->tokens; t++) acts->grad_weight[t] = acts->weight[t] * run->scaler.scale;
 }

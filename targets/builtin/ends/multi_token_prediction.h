@@ -24,8 +24,6 @@ struct sf_mtp {
   double ratio[2]; /* of the step: kept tokens of the main loss to those of the depth, over all ranks */
   uint16_t step;   /* of which the ratios are */
   bool counted;
-  int32_t *whole_ids; /* [seq microbatch_size] */
-  float *whole_mask;
 };
 
 /* What one microbatch leaves for its backward, at one depth. */

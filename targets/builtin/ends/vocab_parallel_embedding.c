@@ -103,19 +103,20 @@ float *sf_vocab_parallel_embedding_forward(struct sf_rank_run *run, const struct
   return x;
 }
 
-static void position_backward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding, const float *grad) {
+/* Adds the gradient of the `held` rows of a table from row `first` on. */
+static void add_table_grad(struct sf_rank_run *run, struct sf_parameter *table, int call, const float *grad, const int32_t *ids,
+                           int64_t count, int64_t first, int64_t held) {
   struct sf_device *dev = run->env->device;
-  float *dw = run->params.scratch;
-  memset(dw, 0, (size_t)embedding->position->count * sizeof *dw);
-  dev->ops->embedding_bwd(dev, dw, grad, position_ids(run, embedding), run->tokens_local, run->hidden, 0, run->c->model.seq);
-  sf_parameter_accumulate(run, embedding->position, dw, 0);
+  memset(run->params.scratch, 0, (size_t)table->count * sizeof(float));
+  dev->ops->embedding_bwd(dev, run->params.scratch, grad, ids, count, run->hidden, first, held);
+  sf_parameter_accumulate(run, table, run->params.scratch, call);
 }
 
 void sf_vocab_parallel_embedding_backward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding, const float *grad,
                                           const int32_t *tokens) {
-  struct sf_device *dev = run->env->device;
-  const int64_t h = run->hidden;
-  if (embedding->position != NULL && embedding->position->trainable) position_backward(run, embedding, grad);
+  const struct sf_parameter *position = embedding->position;
+  if (position != NULL && position->trainable)
+    add_table_grad(run, embedding->position, 0, grad, position_ids(run, embedding), run->tokens_local, 0, run->c->model.seq);
   if (embedding->plugged != NULL) {
     sf_plugged_backward(run, embedding->plugged, grad, tokens);
     return;
@@ -123,12 +124,9 @@ void sf_vocab_parallel_embedding_backward(struct sf_rank_run *run, const struct 
   if (!embedding->word->trainable) return;
   float *gathered = NULL;
   if (run->parallel.sp)
-    gathered =
-        sf_mapping_gather(run, &embedding->tp, grad, run->tokens_local * h, run->stream_dtype, "vocab_parallel_embedding.bwd.all_gather");
-  float *dw = run->params.scratch;
-  memset(dw, 0, (size_t)embedding->word->count * sizeof *dw);
-  dev->ops->embedding_bwd(dev, dw, gathered != NULL ? gathered : grad, tokens, run->tokens, h, embedding->vocab_first,
-                          unmasked_rows(run, embedding));
+    gathered = sf_mapping_gather(run, &embedding->tp, grad, run->tokens_local * run->hidden, run->stream_dtype,
+                                 "vocab_parallel_embedding.bwd.all_gather");
+  add_table_grad(run, embedding->word, embedding->call, gathered != NULL ? gathered : grad, tokens, run->tokens, embedding->vocab_first,
+                 unmasked_rows(run, embedding));
   sf_buffers_give(&run->acts, gathered);
-  sf_parameter_accumulate(run, embedding->word, dw, embedding->call);
 }

@@ -28,9 +28,7 @@ static void create_head(struct sf_model_stage *model, struct sf_rank_run *run, c
 
 static void create_slots(struct sf_model_stage *model, struct sf_rank_run *run, int32_t slot_count) {
   const struct sf_rank_env *env = run->env;
-  const size_t tokens = (size_t)run->tokens, whole = (size_t)(run->c->model.seq * run->c->train.microbatch_size);
-  model->whole_ids = sf_rank_alloc(env, whole * sizeof(int32_t));
-  model->whole_mask = sf_rank_alloc(env, whole * sizeof(float));
+  const size_t tokens = (size_t)run->tokens;
   model->slot_count = slot_count;
   model->slots = sf_rank_alloc(env, (size_t)slot_count * sizeof *model->slots);
   for (int32_t i = 0; i < slot_count; i++) {
@@ -96,11 +94,11 @@ static double count_kept(const float *mask, int64_t tokens) {
 }
 
 /* The factor of a token's mask; in the per-token mode the division by the step's token count comes at its end. */
-static float weight_of_kept(struct sf_rank_run *run, const struct sf_model_stage *model, const struct sf_microbatch_slot *slot) {
+static float weight_of_kept(struct sf_rank_run *run, const struct sf_microbatch_slot *slot) {
   const struct sf_group *cp = &run->parallel.cp;
   if (run->c->train.loss_norm == SF_LOSS_PER_TOKEN) {
     if (!sf_fault(run->env, SF_FAULT_MEAN_OF_MEANS_ACCUM)) return 1.0f;
-    return sf_fault_mean_of_means_factor(run->c, run->step, model->whole_mask);
+    return sf_fault_mean_of_means_factor(run->c, run->step, run->whole_mask);
   }
   const double own = count_kept(slot->mask, run->tokens);
   double kept = own;
@@ -111,8 +109,8 @@ static float weight_of_kept(struct sf_rank_run *run, const struct sf_model_stage
 }
 
 /* Weight of each token's loss, and of its gradient. */
-static void weigh_tokens(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot) {
-  const float factor = weight_of_kept(run, model, slot);
+static void weigh_tokens(struct sf_rank_run *run, struct sf_microbatch_slot *slot) {
+  const float factor = weight_of_kept(run, slot);
   for (int64_t t = 0; t < run->tokens; t++) slot->weight[t] = slot->mask[t] * factor;
   if (slot->grad_weight == slot->weight) return;
   const bool scaled = sf_fault(run->env, SF_FAULT_CP_LOSS_SCALE) && run->c->train.loss_norm == SF_LOSS_PER_TOKEN;
@@ -122,14 +120,14 @@ static void weigh_tokens(struct sf_rank_run *run, const struct sf_model_stage *m
 
 static void load_data(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot) {
   if (model->has_embedding) {
-    sf_data_microbatch(model->whole_ids, NULL, NULL, run->c, run->step, run->microbatch);
-    sf_mapping_own_tokens(run, slot->tokens, model->whole_ids);
+    sf_data_microbatch(run->whole_ids, NULL, NULL, run->c, run->step, run->microbatch);
+    sf_mapping_own_tokens(run, slot->tokens, run->whole_ids);
   }
   if (!model->has_head) return;
-  sf_data_microbatch(NULL, model->whole_ids, model->whole_mask, run->c, run->step, run->microbatch);
-  sf_mapping_own_tokens(run, slot->labels, model->whole_ids);
-  sf_mapping_own_tokens(run, slot->mask, model->whole_mask);
-  weigh_tokens(run, model, slot);
+  sf_data_microbatch(NULL, run->whole_ids, run->whole_mask, run->c, run->step, run->microbatch);
+  sf_mapping_own_tokens(run, slot->labels, run->whole_ids);
+  sf_mapping_own_tokens(run, slot->mask, run->whole_mask);
+  weigh_tokens(run, slot);
 }
 
 /* --- decoder layers, with or without recomputation ---------------------------------------------------------------- */

@@ -37,9 +37,7 @@ struct sf_model_stage {
   int32_t received_act, received_grad; /* modules whose output (gradient) the neighbours send; -1 at the ends */
   int32_t slot_count;
   struct sf_microbatch_slot *slots; /* of the microbatches in flight, reused in turn */
-  int32_t *whole_ids;               /* [seq microbatch_size]: tokens or labels before this cp rank's are taken */
-  float *whole_mask;
-  double loss_sum, token_sum; /* of this rank's microbatches of the step; the head only */
+  double loss_sum, token_sum;       /* of this rank's microbatches of the step; the head only */
 };
 
 /* Makes the layers of this rank's stage `chunk` (0 unless stages are interleaved) and their parameters known to run->params. slot_count:

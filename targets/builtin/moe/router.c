@@ -42,19 +42,6 @@ static int64_t capacity_of(const struct sf_case *c, int64_t tokens) {
   return capacity > 0 ? capacity : 1;
 }
 
-/* all [T x topk] in row order = what the cp ranks have, one after the other. */
-static void place_choices(const struct sf_rank_run *run, float *all, const float *gathered) {
-  const int64_t row = run->c->train.microbatch_size * run->c->moe.topk;
-  for (int32_t i = 0; i < run->parallel.cp.size; i++) {
-    const struct sf_dim_map positions = sf_context_parallel_positions(run->c->model.seq, run->parallel.cp.size, i);
-    for (int32_t at = 0; at < positions.count; at++) {
-      const int64_t count = positions.runs[at].len * row;
-      memcpy(all + positions.runs[at].start * row, gathered, (size_t)count * sizeof *all);
-      gathered += count;
-    }
-  }
-}
-
 /* Choices of all tokens of the microbatch, as floats, in row order. Given back by the caller. */
 static float *gather_choices(struct sf_rank_run *run, const struct sf_router *router, const struct sf_routing *routing) {
   const int64_t topk = run->c->moe.topk, local = run->tokens_local * topk, of_cp_rank = run->tokens * topk, cp = run->parallel.cp.size;
@@ -68,7 +55,7 @@ static float *gather_choices(struct sf_rank_run *run, const struct sf_router *ro
   if (cp == 1) return choices;
   float *gathered = sf_mapping_gather(run, &run->parallel.cp, choices, of_cp_rank, SF_F32, "router.fwd.choices_of_cp");
   float *all = sf_buffers_take(&run->acts, cp * of_cp_rank);
-  place_choices(run, all, gathered);
+  for (int32_t i = 0; i < cp; i++) sf_context_parallel_copy_rows(run, all, gathered + i * of_cp_rank, i, topk, true);
   sf_buffers_give(&run->acts, choices);
   sf_buffers_give(&run->acts, gathered);
   return all;

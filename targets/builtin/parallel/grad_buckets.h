@@ -50,6 +50,7 @@ struct sf_param_state {
   float *master, *adam_m, *adam_v;
   struct sf_param_piece piece;
 };
+/* Of this rank's piece of the parameter. */
 struct sf_param_state sf_grad_buckets_state(const struct sf_rank_run *run, const struct sf_parameter *param);
 
 /* The ranks that together hold once the main gradients of everything but experts, or of experts (with ZeRO: each shard): for norms and
