@@ -1,10 +1,83 @@
 #include "generators/shrink.h"
 
-#include "generators/codec_internal.h"
 #include "harness/base/alloc.h"
+#include "harness/base/assert.h"
 #include "harness/base/hash.h"
 
 #include <string.h>
+
+/* --- steps -------------------------------------------------------------------------------------------------------- */
+
+bool sf_shrink_step(struct sf_case *out, bool *usable, const struct sf_case *in, const struct sf_table *table, sf_shrink_pass *pass,
+                    int64_t step) {
+  struct sf_edit edit = {{0}, {0}};
+  int64_t row[SF_SPACE_FIELDS_MAX], edited[SF_SPACE_FIELDS_MAX];
+  struct sf_case made;
+  bool is_useful = false;
+  SF_ASSERT_LE(0, step);
+  *usable = false;
+  if (!table->kind->of_case(row, table, in) || !pass(&edit, &is_useful, row, table, step)) return false;
+  if (!is_useful) return true;
+  sf_edit_follow(&edit, row, table);
+  if (!sf_table_edit(edited, row, table, &edit) || !table->kind->is_simpler(table, edited, row)) return true;
+  if (table->kind->to_case(&made, table, edited, NULL) != SF_OK) return true;
+  *out = made;
+  memcpy(out->target, in->target, sizeof out->target);
+  memcpy(out->plant, in->plant, sizeof out->plant);
+  out->expect = in->expect;
+  *usable = true;
+  return true;
+}
+
+bool sf_shrink_groups(struct sf_edit *edit, bool *usable, const int32_t *fields, int32_t count, int64_t step) {
+  int64_t chunks = 1, first = 0;
+  while (step >= first + chunks) {
+    if (chunks >= count) return false;
+    first += chunks;
+    chunks *= 2;
+  }
+  const int64_t chunk = step - first, begin = chunk * count / chunks, end = (chunk + 1) * count / chunks;
+  for (int64_t i = begin; i < end; i++) edit->kind[fields[i]] = SF_EDIT_RESET;
+  *usable = begin < end;
+  return true;
+}
+
+/* Values of a field that are simpler than the row's, simplest first, if only the fields that follow it may change. */
+static int32_t simpler_values(int64_t values[SF_DOMAIN_MAX], const int64_t *row, const struct sf_table *table, int32_t field,
+                              bool is_size) {
+  struct sf_edit edit = {{0}, {0}};
+  struct sf_domain domain;
+  struct sf_bounds bounds;
+  edit.kind[field] = SF_EDIT_RESET;
+  sf_edit_follow(&edit, row, table);
+  sf_bounds_init(&bounds, table);
+  table->kind->widen(bounds.at, table, row);
+  for (int32_t i = 0; i < table->field_count; i++)
+    if (edit.kind[i] == SF_EDIT_KEEP) bounds.at[i].lo = bounds.at[i].hi = row[i];
+  (void)sf_bounds_solve(&bounds);
+  table->kind->domain(&domain, field, row, 0, &bounds);
+  int32_t count = 0;
+  for (int32_t i = 0; i < domain.count; i++) {
+    if (domain.values[i] == row[field]) break;
+    if (!is_size || domain.values[i] < row[field]) values[count++] = domain.values[i];
+  }
+  return count;
+}
+
+bool sf_shrink_lower(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, const int32_t *fields,
+                     int32_t count, int64_t step, bool are_sizes) {
+  enum { SIMPLEST, HALF, LESS, SECOND, HOWS };
+  int64_t values[SF_DOMAIN_MAX];
+  if (step >= HOWS * (int64_t)count) return false;
+  const int32_t field = fields[step / HOWS], how = (int32_t)(step % HOWS);
+  const int32_t value_count = simpler_values(values, row, table, field, are_sizes), half = value_count / 2, last = value_count - 1;
+  *usable = value_count > 0 && !(how == HALF && (half == 0 || half == last)) && !(how == LESS && last == 0) &&
+            !(how == SECOND && (are_sizes || last <= 1 || half == 1));
+  if (*usable) sf_edit_assign(edit, field, values[how == SIMPLEST ? 0 : how == HALF ? half : how == LESS ? last : 1]);
+  return true;
+}
+
+/* --- the loop ----------------------------------------------------------------------------------------------------- */
 
 struct shrinking {
   struct sf_shrink_passes passes;

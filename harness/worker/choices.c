@@ -7,23 +7,19 @@
 
 /* --- cases ------------------------------------------------------------------------------------------------------ */
 
-enum sf_status sf_choices_of_case(struct sf_choices *out, const struct sf_description *description, const json_t *c,
-                                  struct sf_error *error) {
+enum sf_status sf_choices_of_case(int64_t *row, const struct sf_description *description, const json_t *c, struct sf_error *error) {
   json_t *complete = NULL;
   const enum sf_status status = sf_description_complete(&complete, description, c, error);
-  memset(out, 0, sizeof *out);
-  for (int32_t i = 0; status == SF_OK && i < sf_description_field_count(description); i++) {
-    out->at[i] = (int32_t)sf_description_find_choice(description, i, sf_case_path_get(complete, sf_description_field_path(description, i)));
-  }
+  if (status == SF_OK) sf_description_row(row, description, complete);
   json_decref(complete);
   return status;
 }
 
-json_t *sf_choices_case(const struct sf_choices *choices, const struct sf_description *description, bool all) {
+json_t *sf_choices_case(const int64_t *row, const struct sf_description *description, bool all) {
   json_t *c = json_object();
   for (int32_t i = 0; c && i < sf_description_field_count(description); i++) {
-    if (!all && choices->at[i] == 0) continue;
-    json_t *value = sf_description_choice(description, i, choices->at[i]);
+    if (!all && row[i] == 0) continue;
+    json_t *value = sf_description_choice(description, i, row[i]);
     const bool set = value && sf_case_path_set(c, sf_description_field_path(description, i), value);
     json_decref(value);
     if (set) continue;
@@ -50,16 +46,6 @@ enum sf_status sf_choice_space_set(struct sf_choice_space *space, const char *as
   json_decref(value);
   if (choice < 0) return sf_error_set(error, SF_EINPUT, "%s: %.100s is none of its choices", path, equals + 1);
   space->is_fixed[field] = true;
-  space->fixed.at[field] = (int32_t)choice;
+  space->fixed[field] = (int32_t)choice;
   return SF_OK;
-}
-
-bool sf_choices_allowed(const struct sf_choices *choices, const struct sf_choice_space *space) {
-  for (int32_t i = 0; i < sf_description_rule_count(space->description); i++) {
-    const struct sf_conditions rule = sf_description_rule(space->description, i);
-    bool refused = true;
-    for (int32_t k = 0; refused && k < rule.count; k++) refused = sf_condition_holds(&rule.items[k], choices->at);
-    if (refused) return false;
-  }
-  return sf_description_ranks_at(space->description, choices->at) <= space->ranks_max;
 }

@@ -3,20 +3,20 @@
 #include "harness/base/alloc.h"
 #include "harness/base/nearest.h"
 #include "harness/base/reals.h"
-#include "harness/worker/conditions.h"
+#include "harness/worker/described.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIELDS_MAX = SF_DESCRIPTION_FIELDS_MAX, PATH_TEXT = 128, DRAWS_DEFAULT = 9, DRAWS_MAX = 64, RANKS_MAX = 256 };
+enum { FIELDS_MAX = SF_DESCRIPTION_FIELDS_MAX, PATH_TEXT = 128, DRAWS_DEFAULT = 9, DRAWS_MAX = 64, RANKS_MAX = SF_DESCRIPTION_RANKS_MAX };
 
 struct field {
-  const char *path;       /* key of the description's object */
-  const json_t *choices;  /* an array, or NULL: a whole number */
+  const char *path;      /* key of the description's object */
+  const json_t *choices; /* an array, or NULL: a whole number */
   json_int_t min, max, step;
   bool layout, has_ranks;
-  const json_t *needs;    /* an object, or NULL */
+  const json_t *needs; /* an object, or NULL */
 };
 
 struct sf_description {
@@ -26,7 +26,7 @@ struct sf_description {
   const json_t *rules; /* an array, or NULL */
   const json_t *ranks; /* an array of paths, or NULL: the field "ranks" */
   bool scripts;
-  struct sf_condition_table *rule_table, *needs_table; /* the same by place: a row for each rule, for each field */
+  struct sf_described *described; /* rules and needs, over rows */
 };
 
 /* --- paths ------------------------------------------------------------------------------------------------------ */
@@ -135,8 +135,10 @@ static enum sf_status check_ranks_product(const struct sf_description *descripti
                           "describe: ranks[%zu]: expected the path of a field with \"layout\": true and numbers from 1 to %d", i,
                           RANKS_MAX);
   }
-  if (json_is_array(description->ranks) && json_array_size(description->ranks) > 0 && !find_field(description, "ranks")) return SF_OK;
-  return sf_error_set(error, SF_EINPUT, "describe: ranks: expected an array of paths, and no field \"ranks\" beside it");
+  const size_t count = json_is_array(description->ranks) ? json_array_size(description->ranks) : 0;
+  if (count > 0 && count <= SF_RULE_FACTORS_MAX && !find_field(description, "ranks")) return SF_OK;
+  return sf_error_set(error, SF_EINPUT, "describe: ranks: expected an array of 1 to %d paths, and no field \"ranks\" beside it",
+                      SF_RULE_FACTORS_MAX);
 }
 
 static enum sf_status check_ranks_field(const struct sf_description *description, struct sf_error *error) {
@@ -207,19 +209,14 @@ static bool names_ranks(const struct sf_description *description, const char *pa
   return !description->ranks && strcmp(path, "ranks") == 0;
 }
 
-/* Makes tables of rules and needs by place, for drawing. */
-static enum sf_status make_tables(struct sf_description *description) {
-  enum sf_status status = sf_condition_table_create(&description->rule_table);
-  if (status == SF_OK) status = sf_condition_table_create(&description->needs_table);
-  for (size_t i = 0; status == SF_OK && i < json_array_size(description->rules); i++) {
-    status = sf_condition_table_add(description->rule_table, description, json_object_get(json_array_get(description->rules, i), "when"));
-  }
-  for (int32_t i = 0; status == SF_OK && i < description->field_count; i++) {
+static enum sf_status make_rules(struct sf_description *description, struct sf_error *error) {
+  const json_t *needs[FIELDS_MAX];
+  for (int32_t i = 0; i < description->field_count; i++) {
     struct field *field = &description->fields[i];
     field->has_ranks = names_ranks(description, field->path);
-    status = sf_condition_table_add(description->needs_table, description, field->needs);
+    needs[i] = field->needs;
   }
-  return status;
+  return sf_described_create(&description->described, description, description->rules, needs, error);
 }
 
 static enum sf_status read_description(struct sf_description *description, struct sf_error *error) {
@@ -256,7 +253,7 @@ static enum sf_status read_description(struct sf_description *description, struc
   if (status == SF_OK) status = check_ranks_field(description, error);
   if (status == SF_OK) status = check_rules(description, error);
   if (status == SF_OK) status = check_needs(description, error);
-  return status == SF_OK ? make_tables(description) : status;
+  return status == SF_OK ? make_rules(description, error) : status;
 }
 
 enum sf_status sf_description_create(struct sf_description **out, const json_t *value, struct sf_error *error) {
@@ -264,8 +261,10 @@ enum sf_status sf_description_create(struct sf_description **out, const json_t *
   if (!description) return SF_ENOMEM;
   description->value = json_deep_copy(value);
   const enum sf_status status = description->value ? read_description(description, error) : SF_ENOMEM;
-  if (status == SF_OK) *out = description;
-  else sf_description_destroy(description);
+  if (status == SF_OK)
+    *out = description;
+  else
+    sf_description_destroy(description);
   return status;
 }
 
@@ -273,8 +272,7 @@ void sf_description_destroy(struct sf_description *description) {
   if (!description) return;
   json_decref(description->value);
   sf_free(description->fields);
-  sf_condition_table_destroy(description->rule_table);
-  sf_condition_table_destroy(description->needs_table);
+  sf_described_destroy(description->described);
   sf_free(description);
 }
 
@@ -317,13 +315,6 @@ const char *sf_description_rule_reason(const struct sf_description *description,
   return json_string_value(json_object_get(json_array_get(description->rules, (size_t)rule), "reason"));
 }
 
-struct sf_conditions sf_description_rule(const struct sf_description *description, int32_t rule) {
-  return sf_condition_table_row(description->rule_table, rule);
-}
-struct sf_conditions sf_description_needs(const struct sf_description *description, int32_t field) {
-  return sf_condition_table_row(description->needs_table, field);
-}
-
 int32_t sf_description_find_field(const struct sf_description *description, const char *path) {
   const struct field *field = find_field(description, path);
   return field ? (int32_t)(field - description->fields) : -1;
@@ -355,7 +346,8 @@ static enum sf_status check_value(const struct field *field, const json_t *value
   char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY), *choices = json_dumps(field->choices, JSON_COMPACT);
   if (text) sf_reals_shorten(text);
   if (choices) sf_reals_shorten(choices);
-  if (choices) sf_error_set(error, SF_EINPUT, "%s: %.100s is none of %.200s", field->path, text ? text : "?", choices);
+  if (choices)
+    sf_error_set(error, SF_EINPUT, "%s: %.100s is none of %.200s", field->path, text ? text : "?", choices);
   else
     sf_error_set(error, SF_EINPUT, "%s: %.100s is not one of %lld, %lld, .. %lld", field->path, text ? text : "?", (long long)field->min,
                  (long long)(field->min + field->step), (long long)field->max);
@@ -416,34 +408,39 @@ enum sf_status sf_description_complete(json_t **out, const struct sf_description
   return SF_OK;
 }
 
-int32_t sf_description_ranks(const struct sf_description *description, const json_t *complete) {
-  if (!description->ranks) return (int32_t)json_integer_value(json_object_get(complete, "ranks"));
-  json_int_t ranks = 1;
-  for (size_t i = 0; i < json_array_size(description->ranks) && ranks <= RANKS_MAX; i++) {
-    ranks *= json_integer_value(sf_case_path_get(complete, json_string_value(json_array_get(description->ranks, i))));
-  }
-  return ranks <= RANKS_MAX ? (int32_t)ranks : RANKS_MAX + 1;
+/* --- rows ------------------------------------------------------------------------------------------------------- */
+
+const struct sf_rules *sf_description_rules(const struct sf_description *description) { return sf_described_rules(description->described); }
+
+int32_t sf_description_limit(const struct sf_description *description, enum sf_description_limit limit) {
+  return description->field_count + (int32_t)limit;
 }
 
-int32_t sf_description_ranks_at(const struct sf_description *description, const int32_t *at) {
-  json_int_t ranks = 1;
-  for (int32_t i = 0; i < description->field_count && ranks <= RANKS_MAX; i++) {
-    const struct field *field = &description->fields[i];
-    if (!field->has_ranks) continue;
-    ranks *= field->choices ? json_integer_value(json_array_get(field->choices, (size_t)at[i])) : field->min + at[i] * field->step;
-  }
-  return ranks <= RANKS_MAX ? (int32_t)ranks : RANKS_MAX + 1;
+void sf_description_row(int64_t *row, const struct sf_description *description, const json_t *complete) {
+  for (int32_t i = 0; i < description->field_count; i++)
+    row[i] = sf_description_find_choice(description, i, sf_case_path_get(complete, description->fields[i].path));
+  row[sf_description_limit(description, SF_DESCRIPTION_SEED)] = 0;
+  row[sf_description_limit(description, SF_DESCRIPTION_RANKS_LEAST)] = 1;
+  row[sf_description_limit(description, SF_DESCRIPTION_RANKS_MOST)] = RANKS_MAX;
+  row[sf_description_limit(description, SF_DESCRIPTION_NEEDS)] = 0;
+}
+
+int32_t sf_description_ranks_at(const struct sf_description *description, const int64_t *row) {
+  return sf_described_ranks(description->described, row);
+}
+
+int32_t sf_description_ranks(const struct sf_description *description, const json_t *complete) {
+  int64_t row[SF_SPACE_FIELDS_MAX];
+  sf_description_row(row, description, complete);
+  return sf_description_ranks_at(description, row);
 }
 
 const char *sf_description_refusal(const struct sf_description *description, const json_t *complete) {
-  for (size_t i = 0; i < json_array_size(description->rules); i++) {
-    const json_t *rule = json_array_get(description->rules, i);
-    const char *path;
-    json_t *values;
-    bool applies = true;
-    json_object_foreach(json_object_get(rule, "when"), path, values) applies &= index_in(values, sf_case_path_get(complete, path)) >= 0;
-    if (applies) return json_string_value(json_object_get(rule, "reason"));
-  }
+  const struct sf_rules *rules = sf_description_rules(description);
+  int64_t row[SF_SPACE_FIELDS_MAX];
+  sf_description_row(row, description, complete);
+  for (int32_t i = 0; i < sf_description_rule_count(description); i++)
+    if (!sf_rule_holds(&rules->rule[i], row)) return rules->rule[i].why;
   return NULL;
 }
 

@@ -1,6 +1,7 @@
 /* Cases of a framework, which a worker of its own drives. */
 #include "harness/base/sinks.h"
 #include "harness/run/framework/framework_case.h"
+#include "harness/run/framework/framework_table.h"
 #include "harness/run/framework/framework_target.h"
 #include "harness/run/process/subject.h"
 

@@ -1,0 +1,263 @@
+#include "harness/run/framework/framework_table.h"
+
+#include "harness/base/alloc.h"
+#include "harness/base/hash.h"
+#include "harness/base/reals.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ALONE: choices of a field beyond them count as one bin, as neighbours of a long range are much alike. SPREAD: of a range with more
+ * choices than a domain holds, so many are offered. */
+enum { ALONE = 8, SPREAD = 96, SEED_MAX = (1 << 24) - 1 };
+
+static const struct sf_description *description_of(const struct sf_table *table) {
+  const struct sf_choice_space *space = table->of;
+  return space->description;
+}
+
+static int32_t limit_of(const struct sf_table *table, enum sf_description_limit limit) {
+  return sf_description_limit(description_of(table), limit);
+}
+
+/* --- values ----------------------------------------------------------------------------------------------------- */
+
+static void insert(struct sf_domain *domain, int64_t value) {
+  int32_t at = domain->count;
+  while (at > 0 && domain->values[at - 1] > value) at--;
+  if (at > 0 && domain->values[at - 1] == value) return;
+  memmove(&domain->values[at + 1], &domain->values[at], (size_t)(domain->count++ - at) * sizeof *domain->values);
+  domain->values[at] = value;
+}
+
+/* Of a long range: its ends, what a case shrinks to next, and others that differ from case to case. */
+static void spread(struct sf_domain *domain, struct sf_range range, int32_t field, const int64_t *row) {
+  const int64_t span = range.hi - range.lo;
+  uint64_t hash = sf_hash_u64(1, (uint64_t)field);
+  for (int32_t i = 0; i < field; i++) hash = sf_hash_u64(hash, (uint64_t)row[i]);
+  const int64_t more[] = {range.lo, range.lo + 1, range.hi, row[field] / 2, row[field] - 1, row[field]};
+  for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
+    if (more[i] >= range.lo && more[i] <= range.hi) insert(domain, more[i]);
+  for (uint64_t i = 0; i < SPREAD; i++) insert(domain, range.lo + (int64_t)(sf_hash_u64(hash, i) % (uint64_t)(span + 1)));
+}
+
+static void domain(struct sf_domain *out, int32_t field, const int64_t *row, int64_t swarm, struct sf_bounds *bounds) {
+  const struct sf_range range = bounds->at[field];
+  (void)swarm;
+  out->count = 0;
+  if (range.hi - range.lo < SF_DOMAIN_MAX)
+    for (int64_t value = range.lo; value <= range.hi; value++) out->values[out->count++] = value;
+  else
+    spread(out, range, field, row);
+  for (int32_t i = 0; i < out->count; i++) out->weights[i] = 1;
+  sf_domain_keep_feasible(out, field, bounds);
+}
+
+/* Most fields of a case are plain, so that bugs do not hide behind each other. */
+static uint32_t wish_one_in(const struct sf_table *table, int32_t field, int64_t swarm) {
+  static const uint32_t of_function[SF_SWARMS] = {5, 12, 3}, of_layout[SF_SWARMS] = {4, 8, 2};
+  return sf_table_has(table, field, SF_TRAIT_LAYOUT) ? of_layout[swarm] : of_function[swarm];
+}
+
+/* Fields of the function that need each other, or the same one, are one group. */
+static void find_groups(struct sf_table *table) {
+  const struct sf_rules *rules = table->rules;
+  for (int32_t i = 0; i < table->field_count; i++) table->group[i] = (int16_t)i;
+  for (int32_t i = sf_description_rule_count(description_of(table)); i < rules->rule_count; i++) {
+    const struct sf_rule_condition *need = rules->rule[i].condition;
+    if (need == NULL || sf_table_has(table, need[0].field, SF_TRAIT_LAYOUT)) continue;
+    const int16_t a = table->group[need[0].field], b = table->group[need[1].field], low = a < b ? a : b, high = a < b ? b : a;
+    for (int32_t k = 0; k < table->field_count; k++)
+      if (table->group[k] == high) table->group[k] = low;
+  }
+}
+
+/* What is plain is no bin: pairs are of what a case switches on. */
+static int32_t bins(struct sf_range out[SF_BINS_MAX], const struct sf_table *table, int32_t field) {
+  const struct sf_range range = table->range[field];
+  int32_t count = 0;
+  if (sf_table_has(table, field, SF_TRAIT_NUMBER) || range.lo == range.hi) return 0;
+  for (int64_t value = 1; value < ALONE && value <= range.hi; value++) out[count++] = (struct sf_range){value, value};
+  if (range.hi >= ALONE) out[count++] = (struct sf_range){ALONE, range.hi};
+  return count;
+}
+
+static void append_choice(struct sf_text *out, const struct sf_description *description, int32_t field, int64_t place) {
+  json_t *choice = sf_description_choice(description, field, place);
+  char *text = json_is_string(choice) ? NULL : json_dumps(choice, JSON_COMPACT | JSON_ENCODE_ANY);
+  if (text) sf_reals_shorten(text);
+  sf_text_append(out, "%s", json_is_string(choice) ? json_string_value(choice) : text ? text : "?");
+  free(text);
+  json_decref(choice);
+}
+
+static void append(struct sf_text *out, const struct sf_table *table, int32_t field, struct sf_range range) {
+  const struct sf_description *description = description_of(table);
+  sf_text_append(out, "%s=", sf_description_field_path(description, field));
+  append_choice(out, description, field, range.lo);
+  if (range.lo == range.hi) return;
+  sf_text_append(out, "..");
+  append_choice(out, description, field, range.hi);
+}
+
+/* --- cases ------------------------------------------------------------------------------------------------------ */
+
+enum sf_status sf_framework_case_put(struct sf_case *out, const int64_t *row, const struct sf_description *description,
+                                     struct sf_error *error) {
+  json_t *object = sf_choices_case(row, description, false);
+  char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+  sf_case_init(out);
+  const bool fits = snprintf(out->target, sizeof out->target, "%s", sf_description_name(description)) < (int)sizeof out->target;
+  out->seed = row[sf_description_limit(description, SF_DESCRIPTION_SEED)];
+  enum sf_status status = text ? sf_case_set_framework(out, text, error) : SF_ENOMEM;
+  if (!fits)
+    status = sf_error_set(error, SF_EINPUT, "describe: name: at most %zu bytes, not '%.60s..'", sizeof out->target - 1,
+                          sf_description_name(description));
+  sf_free(text);
+  json_decref(object);
+  return status;
+}
+
+static enum sf_status to_case(struct sf_case *out, const struct sf_table *table, const int64_t *row, struct sf_error *error) {
+  return sf_framework_case_put(out, row, description_of(table), error);
+}
+
+static bool of_case(int64_t *row, const struct sf_table *table, const struct sf_case *c) {
+  json_t *object = json_loads(c->fields, 0, NULL);
+  const bool is_read = object && sf_choices_of_case(row, description_of(table), object, NULL) == SF_OK;
+  json_decref(object);
+  if (is_read) row[limit_of(table, SF_DESCRIPTION_SEED)] = c->seed;
+  return is_read;
+}
+
+static enum sf_status explain(const struct sf_table *table, struct sf_error *error) {
+  const struct sf_choice_space *space = table->of;
+  return sf_error_set(error, SF_EINPUT, "what is fixed does not go together: the worker supports no such case on at most %d ranks",
+                      space->ranks_max);
+}
+
+/* A case from a file may have fields that do nothing. */
+static void widen(struct sf_range *ranges, const struct sf_table *table, const int64_t *row) {
+  const int32_t needs = limit_of(table, SF_DESCRIPTION_NEEDS), refusals = sf_description_rule_count(description_of(table));
+  int64_t with_needs[SF_SPACE_FIELDS_MAX];
+  memcpy(with_needs, row, (size_t)table->rules->field_count * sizeof *row);
+  with_needs[needs] = 1;
+  for (int32_t i = refusals; i < table->rules->rule_count; i++)
+    if (!sf_rule_holds(&table->rules->rule[i], with_needs)) ranges[needs] = (struct sf_range){0, 0};
+  ranges[limit_of(table, SF_DESCRIPTION_RANKS_LEAST)] = (struct sf_range){1, 1};
+}
+
+/* --- the table -------------------------------------------------------------------------------------------------- */
+
+static bool is_simpler(const struct sf_table *table, const int64_t *a, const int64_t *b) {
+  bool less = false;
+  for (int32_t i = 0; i < table->field_count; i++) {
+    if (a[i] > b[i]) return false;
+    less |= a[i] < b[i];
+  }
+  return less;
+}
+
+static const int32_t row_sizes[] = {4, 6, 9, 13, 0};
+static const struct sf_table_kind frameworks = {.domain = domain,
+                                                .wish_one_in = wish_one_in,
+                                                .bins = bins,
+                                                .bins_least = 1,
+                                                .row_sizes = row_sizes,
+                                                .append = append,
+                                                .to_case = to_case,
+                                                .of_case = of_case,
+                                                .explain = explain,
+                                                .widen = widen,
+                                                .is_simpler = is_simpler};
+
+static struct sf_range range_of(const struct sf_choice_space *space, int32_t field) {
+  const struct sf_description *description = space->description;
+  if (space->is_fixed[field]) return (struct sf_range){space->fixed[field], space->fixed[field]};
+  /* The case's own seed goes there (framework_case.c). */
+  if (strcmp(sf_description_field_path(description, field), "seed") == 0) return (struct sf_range){0, 0};
+  return (struct sf_range){0, sf_description_choice_count(description, field) - 1};
+}
+
+static uint8_t traits_of(const struct sf_choice_space *space, int32_t field) {
+  const bool layout = sf_description_field_is_layout(space->description, field);
+  const bool turn = sf_description_field_has_ranks(space->description, field);
+  return (uint8_t)((layout ? SF_TRAIT_LAYOUT : 0) | (turn ? SF_TRAIT_TURN : 0));
+}
+
+static void set_limit(struct sf_table *table, enum sf_description_limit limit, int64_t value) {
+  table->range[limit_of(table, limit)] = (struct sf_range){value, value};
+}
+
+struct sf_table sf_framework_table(const struct sf_choice_space *space) {
+  const struct sf_description *description = space->description;
+  const int32_t count = sf_description_field_count(description), seed = sf_description_limit(description, SF_DESCRIPTION_SEED);
+  struct sf_table table = {.kind = &frameworks, .of = space, .rules = sf_description_rules(description), .field_count = count + 1};
+  struct sf_bounds bounds;
+  int32_t drawn = 0;
+  for (int32_t i = 0; i < count; i++) {
+    table.range[i] = range_of(space, i);
+    table.traits[i] = traits_of(space, i);
+  }
+  table.range[seed] = (struct sf_range){0, SEED_MAX};
+  table.traits[seed] = SF_TRAIT_NUMBER;
+  for (int layout = 0; layout < 2; layout++)
+    for (int32_t i = 0; i < table.field_count; i++)
+      if (sf_table_has(&table, i, SF_TRAIT_LAYOUT) == (layout == 1)) table.order[drawn++] = (int16_t)i;
+  find_groups(&table);
+  set_limit(&table, SF_DESCRIPTION_NEEDS, 1);
+  set_limit(&table, SF_DESCRIPTION_RANKS_MOST, space->ranks_max);
+  set_limit(&table, SF_DESCRIPTION_RANKS_LEAST, 2);
+  sf_bounds_init(&bounds, &table);
+  if (!sf_bounds_solve(&bounds)) set_limit(&table, SF_DESCRIPTION_RANKS_LEAST, 1);
+  return table;
+}
+
+/* --- shrinking -------------------------------------------------------------------------------------------------- */
+
+static bool pass_function(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
+  (void)row;
+  for (int32_t i = 0; i < table->field_count; i++)
+    if (!sf_table_has(table, i, SF_TRAIT_LAYOUT | SF_TRAIT_NUMBER)) edit->kind[i] = SF_EDIT_RESET;
+  *usable = true;
+  return step == 0;
+}
+
+/* Fields that are not plain: of the layout first, since ranks cost most. */
+static int32_t list_open(int32_t *out, const int64_t *row, const struct sf_table *table) {
+  int32_t count = 0;
+  for (int32_t i = table->field_count - 1; i >= 0; i--)
+    if (row[table->order[i]] > 0 && !sf_table_has(table, table->order[i], SF_TRAIT_NUMBER)) out[count++] = table->order[i];
+  return count;
+}
+
+static bool pass_groups(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
+  int32_t open[SF_SPACE_FIELDS_MAX];
+  return sf_shrink_groups(edit, usable, open, list_open(open, row, table), step);
+}
+
+static bool pass_lower(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
+  int32_t open[SF_SPACE_FIELDS_MAX];
+  return sf_shrink_lower(edit, usable, row, table, open, list_open(open, row, table), step, true);
+}
+
+static bool pass_seed(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
+  const int32_t seed = limit_of(table, SF_DESCRIPTION_SEED);
+  edit->kind[seed] = SF_EDIT_RESET;
+  *usable = row[seed] != 0;
+  return step == 0;
+}
+
+static sf_shrink_pass *const passes[] = {pass_function, pass_groups, pass_lower, pass_seed};
+
+static bool candidate(const void *ctx, struct sf_case *out, bool *usable, const struct sf_case *in, int pass, int64_t step) {
+  struct sf_choice_space space = {.description = ctx, .ranks_max = (int32_t)sf_case_ranks(in)};
+  const struct sf_table table = sf_framework_table(&space);
+  return sf_shrink_step(out, usable, in, &table, passes[pass], step);
+}
+
+struct sf_shrink_passes sf_framework_shrink_passes(const struct sf_description *description) {
+  return (struct sf_shrink_passes){.count = sizeof passes / sizeof passes[0], .candidate = candidate, .ctx = description};
+}
