@@ -2,34 +2,7 @@
 
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-/* --- cases ------------------------------------------------------------------------------------------------------ */
-
-enum sf_status sf_choices_of_case(int64_t *row, const struct sf_description *description, const json_t *c, struct sf_error *error) {
-  json_t *complete = NULL;
-  const enum sf_status status = sf_description_complete(&complete, description, c, error);
-  if (status == SF_OK) sf_description_row(row, description, complete);
-  json_decref(complete);
-  return status;
-}
-
-json_t *sf_choices_case(const int64_t *row, const struct sf_description *description, bool all) {
-  json_t *c = json_object();
-  for (int32_t i = 0; c && i < sf_description_field_count(description); i++) {
-    if (!all && row[i] == 0) continue;
-    json_t *value = sf_description_choice(description, i, row[i]);
-    const bool set = value && sf_case_path_set(c, sf_description_field_path(description, i), value);
-    json_decref(value);
-    if (set) continue;
-    json_decref(c);
-    return NULL;
-  }
-  return c;
-}
-
-/* --- the space -------------------------------------------------------------------------------------------------- */
 
 enum sf_status sf_choice_space_set(struct sf_choice_space *space, const char *assignment, struct sf_error *error) {
   const struct sf_description *description = space->description;

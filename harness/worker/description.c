@@ -1,6 +1,7 @@
 #include "harness/worker/description.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/assert.h"
 #include "harness/base/nearest.h"
 #include "harness/base/reals.h"
 #include "harness/worker/described.h"
@@ -31,24 +32,16 @@ struct sf_description {
 
 /* --- paths ------------------------------------------------------------------------------------------------------ */
 
-const json_t *sf_case_path_get(const json_t *object, const char *path) {
-  char part[PATH_TEXT];
-  for (const char *dot; object && (dot = strchr(path, '.')) != NULL; path = dot + 1) {
-    snprintf(part, sizeof part, "%.*s", (int)(dot - path), path);
-    object = json_object_get(object, part);
-  }
-  return json_object_get(object, path);
-}
-
-bool sf_case_path_set(json_t *object, const char *path, const json_t *value) {
+/* Puts a value where its path says, in objects that are made where they lack. Takes the value, which may be NULL; false on no memory. */
+static bool set_path(json_t *object, const char *path, json_t *value) {
   char part[PATH_TEXT];
   for (const char *dot; (dot = strchr(path, '.')) != NULL; path = dot + 1) {
     snprintf(part, sizeof part, "%.*s", (int)(dot - path), path);
     json_t *inner = json_object_get(object, part);
-    if (!inner && json_object_set_new(object, part, inner = json_object()) != 0) return false;
+    if (!inner) json_object_set_new(object, part, inner = json_object());
     object = inner;
   }
-  return json_object_set_new(object, path, json_deep_copy(value)) == 0;
+  return json_object_set_new(object, path, value) == 0;
 }
 
 static const struct field *find_field(const struct sf_description *description, const char *path) {
@@ -336,13 +329,12 @@ static int64_t find_choice(const struct field *field, const json_t *value) {
 }
 
 int64_t sf_description_find_choice(const struct sf_description *description, int32_t at, const json_t *value) {
-  return value ? find_choice(&description->fields[at], value) : 0;
+  return find_choice(&description->fields[at], value);
 }
 
 /* --- cases ------------------------------------------------------------------------------------------------------ */
 
-static enum sf_status check_value(const struct field *field, const json_t *value, struct sf_error *error) {
-  if (find_choice(field, value) >= 0) return SF_OK;
+static enum sf_status refuse_value(const struct field *field, const json_t *value, struct sf_error *error) {
   char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY), *choices = json_dumps(field->choices, JSON_COMPACT);
   if (text) sf_reals_shorten(text);
   if (choices) sf_reals_shorten(choices);
@@ -356,9 +348,9 @@ static enum sf_status check_value(const struct field *field, const json_t *value
   return SF_EINPUT;
 }
 
-/* Checks that every member, at any depth, is a field or an object of fields. prefix: path of the object, followed by a dot. */
-static enum sf_status check_members(const struct sf_description *description, const json_t *object, const char *prefix,
-                                    struct sf_error *error) {
+/* Reads every member, at any depth: a field, or an object of fields. prefix: path of the object, followed by a dot. */
+static enum sf_status read_members(int64_t *row, const struct sf_description *description, const json_t *object, const char *prefix,
+                                   struct sf_error *error) {
   const char *key;
   json_t *value;
   json_object_foreach((json_t *)(uintptr_t)object, key, value) {
@@ -370,45 +362,45 @@ static enum sf_status check_members(const struct sf_description *description, co
       return sf_description_unknown(description, path, error);
     }
     if (field) {
-      status = check_value(field, value, error);
+      const int64_t choice = find_choice(field, value);
+      row[field - description->fields] = choice;
+      if (choice < 0) status = refuse_value(field, value, error);
     } else {
       snprintf(path, sizeof path, "%s%s.", prefix, key);
-      status = check_members(description, value, path, error);
+      status = read_members(row, description, value, path, error);
     }
     if (status != SF_OK) return status;
   }
   return SF_OK;
 }
 
-/* Copies the fields of a case; if `function` is set, without the fields of the layout. */
-static json_t *copy_fields(const struct sf_description *description, const json_t *c, bool function) {
-  json_t *copy = json_object();
-  for (int32_t i = 0; copy && i < description->field_count; i++) {
-    const struct field *field = &description->fields[i];
-    if (function && field->layout) continue;
-    const json_t *value = sf_case_path_get(c, field->path);
-    json_t *first = value || field->choices ? NULL : json_integer(field->min);
-    if (!value) value = field->choices ? json_array_get(field->choices, 0) : first;
-    const bool set = sf_case_path_set(copy, field->path, value);
-    json_decref(first);
-    if (set) continue;
-    json_decref(copy);
+enum sf_status sf_description_row(int64_t *row, const struct sf_description *description, const json_t *c, struct sf_error *error) {
+  if (!json_is_object(c)) return sf_error_set(error, SF_EINPUT, "a case is a JSON object");
+  memset(row, 0, (size_t)(description->field_count + SF_DESCRIPTION_LIMITS) * sizeof *row);
+  row[sf_description_limit(description, SF_DESCRIPTION_RANKS_LEAST)] = 1;
+  row[sf_description_limit(description, SF_DESCRIPTION_RANKS_MOST)] = RANKS_MAX;
+  return read_members(row, description, c, "", error);
+}
+
+json_t *sf_description_case(const int64_t *row, const struct sf_description *description, enum sf_description_part part) {
+  json_t *c = json_object();
+  for (int32_t i = 0; c && i < description->field_count; i++) {
+    if (part == SF_DESCRIPTION_SET ? row[i] == 0 : part == SF_DESCRIPTION_FUNCTION && description->fields[i].layout) continue;
+    if (set_path(c, description->fields[i].path, sf_description_choice(description, i, row[i]))) continue;
+    json_decref(c);
     return NULL;
   }
-  return copy;
+  return c;
 }
 
 enum sf_status sf_description_complete(json_t **out, const struct sf_description *description, const json_t *c, struct sf_error *error) {
-  if (!json_is_object(c)) return sf_error_set(error, SF_EINPUT, "a case is a JSON object");
-  const enum sf_status status = check_members(description, c, "", error);
+  int64_t row[SF_SPACE_FIELDS_MAX];
+  const enum sf_status status = sf_description_row(row, description, c, error);
   if (status != SF_OK) return status;
-  json_t *complete = copy_fields(description, c, false);
-  if (!complete) return SF_ENOMEM;
-  *out = complete;
-  return SF_OK;
+  json_t *complete = sf_description_case(row, description, SF_DESCRIPTION_ALL);
+  if (complete) *out = complete;
+  return complete ? SF_OK : SF_ENOMEM;
 }
-
-/* --- rows ------------------------------------------------------------------------------------------------------- */
 
 const struct sf_rules *sf_description_rules(const struct sf_description *description) { return sf_described_rules(description->described); }
 
@@ -416,36 +408,35 @@ int32_t sf_description_limit(const struct sf_description *description, enum sf_d
   return description->field_count + (int32_t)limit;
 }
 
-void sf_description_row(int64_t *row, const struct sf_description *description, const json_t *complete) {
-  for (int32_t i = 0; i < description->field_count; i++)
-    row[i] = sf_description_find_choice(description, i, sf_case_path_get(complete, description->fields[i].path));
-  row[sf_description_limit(description, SF_DESCRIPTION_SEED)] = 0;
-  row[sf_description_limit(description, SF_DESCRIPTION_RANKS_LEAST)] = 1;
-  row[sf_description_limit(description, SF_DESCRIPTION_RANKS_MOST)] = RANKS_MAX;
-  row[sf_description_limit(description, SF_DESCRIPTION_NEEDS)] = 0;
-}
-
 int32_t sf_description_ranks_at(const struct sf_description *description, const int64_t *row) {
   return sf_described_ranks(description->described, row);
 }
 
+/* The row of a complete case. */
+static void row_of(int64_t *row, const struct sf_description *description, const json_t *complete) {
+  const enum sf_status status = sf_description_row(row, description, complete, NULL);
+  SF_ASSERT_EQ(status, SF_OK);
+}
+
 int32_t sf_description_ranks(const struct sf_description *description, const json_t *complete) {
   int64_t row[SF_SPACE_FIELDS_MAX];
-  sf_description_row(row, description, complete);
+  row_of(row, description, complete);
   return sf_description_ranks_at(description, row);
 }
 
 const char *sf_description_refusal(const struct sf_description *description, const json_t *complete) {
   const struct sf_rules *rules = sf_description_rules(description);
   int64_t row[SF_SPACE_FIELDS_MAX];
-  sf_description_row(row, description, complete);
+  row_of(row, description, complete);
   for (int32_t i = 0; i < sf_description_rule_count(description); i++)
     if (!sf_rule_holds(&rules->rule[i], row)) return rules->rule[i].why;
   return NULL;
 }
 
 char *sf_description_function_text(const struct sf_description *description, const json_t *complete) {
-  json_t *function = copy_fields(description, complete, true);
+  int64_t row[SF_SPACE_FIELDS_MAX];
+  row_of(row, description, complete);
+  json_t *function = sf_description_case(row, description, SF_DESCRIPTION_FUNCTION);
   char *text = function ? json_dumps(function, JSON_COMPACT) : NULL;
   json_decref(function);
   return text;

@@ -37,17 +37,10 @@ json_t *sf_description_choice(const struct sf_description *description, int32_t 
 /* Rules, counted from 0: what the worker does not support, and the reason in its words, which belongs to the description. */
 int32_t sf_description_rule_count(const struct sf_description *description);
 const char *sf_description_rule_reason(const struct sf_description *description, int32_t rule);
-/* Place of the field with this path, and of the choice with this value (NULL: 0); -1 when there is none. */
+/* Place of the field with this path, and of the choice with this value; -1 when there is none. */
 int32_t sf_description_find_field(const struct sf_description *description, const char *path);
 int64_t sf_description_find_choice(const struct sf_description *description, int32_t field, const json_t *value);
-/* A member of a case by a field's path; borrowed, NULL when it is not there. Setting copies the value; false on no memory. */
-const json_t *sf_case_path_get(const json_t *c, const char *path);
-bool sf_case_path_set(json_t *c, const char *path, const json_t *value);
 
-/* The case with each left-out field at its first choice, fields in the description's order (a new reference). SF_EINPUT: a member that is
- * not a field, or a value that the field does not offer; SF_ENOMEM. */
-enum sf_status sf_description_complete(json_t **out, const struct sf_description *description, const json_t *c,
-                                       struct sf_error *error) SF_MUST_USE;
 /* A case as a row: the place of each field's choice, 0 for the plainest; behind them the case's own seed, and limits that are no part of a
  * case. */
 enum sf_description_limit {
@@ -60,8 +53,17 @@ enum sf_description_limit {
 int32_t sf_description_limit(const struct sf_description *description, enum sf_description_limit limit); /* its place in a row */
 /* What is refused, what fields need, and the limits of ranks, as rules over rows. The first sf_description_rule_count are the refusals. */
 const struct sf_rules *sf_description_rules(const struct sf_description *description);
-/* row: SF_SPACE_FIELDS_MAX numbers; seed 0, limits as wide as they can be. complete: a complete case. */
-void sf_description_row(int64_t *row, const struct sf_description *description, const json_t *complete);
+/* The row of a case, complete or not: SF_SPACE_FIELDS_MAX numbers; seed 0, limits as wide as they can be. SF_EINPUT: a member that is not a
+ * field, or a value that the field does not offer. */
+enum sf_status sf_description_row(int64_t *row, const struct sf_description *description, const json_t *c,
+                                  struct sf_error *error) SF_MUST_USE;
+/* The case of a row, fields in the description's order (a new reference): all, those that are not plain, or those of the function. NULL on
+ * no memory. */
+enum sf_description_part { SF_DESCRIPTION_ALL, SF_DESCRIPTION_SET, SF_DESCRIPTION_FUNCTION };
+json_t *sf_description_case(const int64_t *row, const struct sf_description *description, enum sf_description_part part);
+/* The case with each left-out field at its first choice. As sf_description_row fails, and SF_ENOMEM. */
+enum sf_status sf_description_complete(json_t **out, const struct sf_description *description, const json_t *c,
+                                       struct sf_error *error) SF_MUST_USE;
 /* Ranks of a complete case's candidate run: its field "ranks", or the product of the fields that the description names instead. */
 int32_t sf_description_ranks(const struct sf_description *description, const json_t *complete);
 int32_t sf_description_ranks_at(const struct sf_description *description, const int64_t *row); /* the same of a row */

@@ -106,7 +106,7 @@ static void append(struct sf_text *out, const struct sf_table *table, int32_t fi
 
 enum sf_status sf_framework_case_put(struct sf_case *out, const int64_t *row, const struct sf_description *description,
                                      struct sf_error *error) {
-  json_t *object = sf_choices_case(row, description, false);
+  json_t *object = sf_description_case(row, description, SF_DESCRIPTION_SET);
   char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
   sf_case_init(out);
   const bool fits = snprintf(out->target, sizeof out->target, "%s", sf_description_name(description)) < (int)sizeof out->target;
@@ -126,7 +126,7 @@ static enum sf_status to_case(struct sf_case *out, const struct sf_table *table,
 
 static bool of_case(int64_t *row, const struct sf_table *table, const struct sf_case *c) {
   json_t *object = json_loads(c->fields, 0, NULL);
-  const bool is_read = object && sf_choices_of_case(row, description_of(table), object, NULL) == SF_OK;
+  const bool is_read = object && sf_description_row(row, description_of(table), object, NULL) == SF_OK;
   json_decref(object);
   if (is_read) row[limit_of(table, SF_DESCRIPTION_SEED)] = c->seed;
   return is_read;

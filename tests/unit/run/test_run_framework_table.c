@@ -70,7 +70,7 @@ static enum sf_status draw(struct row *row, const struct sf_choice_space *space,
 /* Owned by the caller. */
 static char *drawn_text(const struct fixture *f, uint64_t block, int64_t place, struct row *row) {
   assert_int_equal(draw(row, &f->space, block, place, 0, NULL), SF_OK);
-  json_t *c = sf_choices_case(row->at, f->description, true);
+  json_t *c = sf_description_case(row->at, f->description, SF_DESCRIPTION_ALL);
   char *text = json_dumps(c, JSON_COMPACT);
   json_decref(c);
   return text;

@@ -72,8 +72,8 @@ static void test_choices_of_a_case_and_back(void **state) {
     int64_t row[SF_SPACE_FIELDS_MAX] = {0}, again[SF_SPACE_FIELDS_MAX];
     for (int32_t k = 0; k < 8; k++) row[k] = (i + k) * 7 % sf_description_choice_count(f->description, k);
     for (int all = 0; all < 2; all++) {
-      json_t *c = sf_choices_case(row, f->description, all == 1);
-      assert_int_equal(sf_choices_of_case(again, f->description, c, NULL), SF_OK);
+      json_t *c = sf_description_case(row, f->description, all == 1 ? SF_DESCRIPTION_ALL : SF_DESCRIPTION_SET);
+      assert_int_equal(sf_description_row(again, f->description, c, NULL), SF_OK);
       assert_memory_equal(row, again, 8 * sizeof *row);
       json_decref(c);
     }
