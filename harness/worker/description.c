@@ -4,7 +4,6 @@
 #include "harness/base/assert.h"
 #include "harness/base/nearest.h"
 #include "harness/base/reals.h"
-#include "harness/worker/described.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +26,11 @@ struct sf_description {
   const json_t *rules; /* an array, or NULL */
   const json_t *ranks; /* an array of paths, or NULL: the field "ranks" */
   bool scripts;
-  struct sf_described *described; /* rules and needs, over rows */
+  struct sf_rules *rows;  /* refusals, needs and limits of ranks, over rows */
+  struct sf_arena *arena; /* of what they borrow */
+  int32_t axis_count;
+  int16_t axes[SF_RULE_FACTORS_MAX];          /* fields whose product is the number of ranks */
+  const int32_t *counts[SF_RULE_FACTORS_MAX]; /* of each choice of an axis */
 };
 
 /* --- paths ------------------------------------------------------------------------------------------------------ */
@@ -196,6 +199,87 @@ static enum sf_status check_rules(const struct sf_description *description, stru
   return SF_OK;
 }
 
+/* --- rules ------------------------------------------------------------------------------------------------------ */
+
+static int64_t index_in(const json_t *array, const json_t *value) {
+  for (size_t i = 0; i < json_array_size(array); i++) {
+    if (json_equal(json_array_get(array, i), value)) return (int64_t)i;
+  }
+  return -1;
+}
+
+/* The place of a value among the field's choices; -1: it is not one of them. */
+static int64_t find_choice(const struct field *field, const json_t *value) {
+  const json_int_t number = json_integer_value(value);
+  if (field->choices) return index_in(field->choices, value);
+  const bool in_range = json_is_integer(value) && number >= field->min && number <= field->max;
+  return in_range && (number - field->min) % field->step == 0 ? (number - field->min) / field->step : -1;
+}
+
+/* Adds a value to an ascending list, unless it is there. */
+static void insert(int32_t *values, int32_t *count, int32_t value) {
+  int32_t at = *count;
+  while (at > 0 && values[at - 1] > value) at--;
+  if (at > 0 && values[at - 1] == value) return;
+  for (int32_t i = (*count)++; i > at; i--) values[i] = values[i - 1];
+  values[at] = value;
+}
+
+/* "The field has one of these values", or none of them. Values that it does not offer are left out. False on no memory. */
+static bool make_condition(struct sf_rule_condition *out, const struct sf_description *description, const char *path, const json_t *values,
+                           bool none) {
+  const struct field *field = find_field(description, path);
+  int32_t *places = sf_arena_alloc(description->arena, (json_array_size(values) + 1) * sizeof *places), count = 0;
+  for (size_t i = 0; places && i < json_array_size(values); i++) {
+    const int64_t choice = find_choice(field, json_array_get(values, i));
+    if (choice >= 0) insert(places, &count, (int32_t)choice);
+  }
+  *out = (struct sf_rule_condition){(int32_t)(field - description->fields), count, places, none};
+  return places != NULL;
+}
+
+/* A case in which all conditions hold is refused. */
+static bool add_refusal(struct sf_description *description, const json_t *refusal) {
+  json_t *when = json_object_get(refusal, "when"), *values;
+  struct sf_rule_condition *conditions = sf_arena_alloc(description->arena, (json_object_size(when) + 1) * sizeof *conditions);
+  const char *path;
+  int32_t count = 0;
+  if (!conditions) return false;
+  json_object_foreach(when, path, values) if (!make_condition(&conditions[count++], description, path, values, true)) return false;
+  sf_rules_add_conditions(description->rows, conditions, count, count, json_string_value(json_object_get(refusal, "reason")));
+  return true;
+}
+
+/* Where one of its needs does not hold, a field is plain, unless the limit says that this may be. */
+static bool add_needs(struct sf_description *description, int32_t field) {
+  static const int32_t zero = 0;
+  const int32_t limit = sf_description_limit(description, SF_DESCRIPTION_NEEDS);
+  const char *path;
+  json_t *values;
+  json_object_foreach((json_t *)(uintptr_t)description->fields[field].needs, path, values) {
+    struct sf_rule_condition *conditions = sf_arena_alloc(description->arena, 3 * sizeof *conditions);
+    if (!conditions || !make_condition(&conditions[1], description, path, values, false)) return false;
+    conditions[0] = (struct sf_rule_condition){field, 1, &zero, false};
+    conditions[2] = (struct sf_rule_condition){limit, 1, &zero, false};
+    sf_rules_add_conditions(description->rows, conditions, 3, 1, NULL);
+  }
+  return true;
+}
+
+/* Adds the field to those whose product is the number of ranks. */
+static bool add_axis(struct sf_description *description, int32_t field) {
+  const int64_t count = sf_description_choice_count(description, field);
+  int32_t *ranks = sf_arena_alloc(description->arena, (size_t)count * sizeof *ranks);
+  for (int64_t k = 0; ranks && k < count; k++) {
+    json_t *choice = sf_description_choice(description, field, k);
+    ranks[k] = (int32_t)json_integer_value(choice);
+    json_decref(choice);
+  }
+  description->axes[description->axis_count] = (int16_t)field;
+  description->counts[description->axis_count++] = ranks;
+  return ranks != NULL;
+}
+
 static bool names_ranks(const struct sf_description *description, const char *path) {
   for (size_t i = 0; i < json_array_size(description->ranks); i++)
     if (strcmp(json_string_value(json_array_get(description->ranks, i)), path) == 0) return true;
@@ -203,13 +287,28 @@ static bool names_ranks(const struct sf_description *description, const char *pa
 }
 
 static enum sf_status make_rules(struct sf_description *description, struct sf_error *error) {
-  const json_t *needs[FIELDS_MAX];
-  for (int32_t i = 0; i < description->field_count; i++) {
-    struct field *field = &description->fields[i];
-    field->has_ranks = names_ranks(description, field->path);
-    needs[i] = field->needs;
+  static const char *const limits[SF_DESCRIPTION_LIMITS] = {"the case's seed", "least ranks", "most ranks", "needs"};
+  const int32_t count = description->field_count;
+  struct sf_space_field *fields = sf_arena_alloc(description->arena, (size_t)(count + SF_DESCRIPTION_LIMITS) * sizeof *fields);
+  size_t rules = json_array_size(description->rules) + 2;
+  bool made = fields != NULL;
+  for (int32_t i = 0; i < count; i++) rules += json_object_size(description->fields[i].needs);
+  if (rules > SF_RULES_MAX)
+    return sf_error_set(error, SF_EINPUT, "describe: refuses: with what fields need these are %zu rules, at most %d", rules, SF_RULES_MAX);
+  for (int32_t i = 0; made && i < count + SF_DESCRIPTION_LIMITS; i++)
+    fields[i] = (struct sf_space_field){i < count ? description->fields[i].path : limits[i - count], 0, NULL};
+  if (made) sf_rules_init(description->rows, fields, count + SF_DESCRIPTION_LIMITS);
+  for (size_t i = 0; made && i < json_array_size(description->rules); i++)
+    made = add_refusal(description, json_array_get(description->rules, i));
+  for (int32_t i = 0; made && i < count; i++) {
+    description->fields[i].has_ranks = names_ranks(description, description->fields[i].path);
+    made = add_needs(description, i) && (!description->fields[i].has_ranks || add_axis(description, i));
   }
-  return sf_described_create(&description->described, description, description->rules, needs, error);
+  if (!made) return SF_ENOMEM;
+  sf_rules_add_product(description->rows, description->axes, description->counts, description->axis_count,
+                       (int16_t)sf_description_limit(description, SF_DESCRIPTION_RANKS_LEAST),
+                       (int16_t)sf_description_limit(description, SF_DESCRIPTION_RANKS_MOST));
+  return SF_OK;
 }
 
 static enum sf_status read_description(struct sf_description *description, struct sf_error *error) {
@@ -253,7 +352,10 @@ enum sf_status sf_description_create(struct sf_description **out, const json_t *
   struct sf_description *description = sf_alloc(sizeof *description);
   if (!description) return SF_ENOMEM;
   description->value = json_deep_copy(value);
-  const enum sf_status status = description->value ? read_description(description, error) : SF_ENOMEM;
+  description->rows = sf_alloc(sizeof *description->rows);
+  description->arena = sf_arena_create(1 << 14, false);
+  const enum sf_status status =
+      description->value && description->rows && description->arena ? read_description(description, error) : SF_ENOMEM;
   if (status == SF_OK)
     *out = description;
   else
@@ -265,7 +367,8 @@ void sf_description_destroy(struct sf_description *description) {
   if (!description) return;
   json_decref(description->value);
   sf_free(description->fields);
-  sf_described_destroy(description->described);
+  sf_arena_destroy(description->arena);
+  sf_free(description->rows);
   sf_free(description);
 }
 
@@ -311,21 +414,6 @@ const char *sf_description_rule_reason(const struct sf_description *description,
 int32_t sf_description_find_field(const struct sf_description *description, const char *path) {
   const struct field *field = find_field(description, path);
   return field ? (int32_t)(field - description->fields) : -1;
-}
-
-static int64_t index_in(const json_t *array, const json_t *value) {
-  for (size_t i = 0; i < json_array_size(array); i++) {
-    if (json_equal(json_array_get(array, i), value)) return (int64_t)i;
-  }
-  return -1;
-}
-
-/* The place of a value among the field's choices; -1: it is not one of them. */
-static int64_t find_choice(const struct field *field, const json_t *value) {
-  const json_int_t number = json_integer_value(value);
-  if (field->choices) return index_in(field->choices, value);
-  const bool in_range = json_is_integer(value) && number >= field->min && number <= field->max;
-  return in_range && (number - field->min) % field->step == 0 ? (number - field->min) / field->step : -1;
 }
 
 int64_t sf_description_find_choice(const struct sf_description *description, int32_t at, const json_t *value) {
@@ -402,14 +490,16 @@ enum sf_status sf_description_complete(json_t **out, const struct sf_description
   return complete ? SF_OK : SF_ENOMEM;
 }
 
-const struct sf_rules *sf_description_rules(const struct sf_description *description) { return sf_described_rules(description->described); }
+const struct sf_rules *sf_description_rules(const struct sf_description *description) { return description->rows; }
 
 int32_t sf_description_limit(const struct sf_description *description, enum sf_description_limit limit) {
   return description->field_count + (int32_t)limit;
 }
 
 int32_t sf_description_ranks_at(const struct sf_description *description, const int64_t *row) {
-  return sf_described_ranks(description->described, row);
+  int64_t ranks = 1;
+  for (int32_t i = 0; i < description->axis_count && ranks <= RANKS_MAX; i++) ranks *= description->counts[i][row[description->axes[i]]];
+  return ranks <= RANKS_MAX ? (int32_t)ranks : RANKS_MAX + 1;
 }
 
 /* The row of a complete case. */

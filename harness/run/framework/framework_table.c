@@ -22,6 +22,27 @@ static int32_t limit_of(const struct sf_table *table, enum sf_description_limit 
   return sf_description_limit(description_of(table), limit);
 }
 
+/* --- the space ---------------------------------------------------------------------------------------------------- */
+
+enum sf_status sf_choice_space_set(struct sf_choice_space *space, const char *assignment, struct sf_error *error) {
+  const struct sf_description *description = space->description;
+  const char *equals = strchr(assignment, '=');
+  char path[128];
+  if (!equals || equals == assignment || equals - assignment >= (ptrdiff_t)sizeof path)
+    return sf_error_set(error, SF_EINPUT, "\"%.100s\" is not KEY=VALUE", assignment);
+  snprintf(path, sizeof path, "%.*s", (int)(equals - assignment), assignment);
+  const int32_t field = sf_description_find_field(description, path);
+  if (field < 0) return sf_description_unknown(description, path, error);
+  json_t *value = json_loads(equals + 1, JSON_DECODE_ANY, NULL);
+  if (!value) value = json_string(equals + 1);
+  const int64_t choice = value ? sf_description_find_choice(description, field, value) : -1;
+  json_decref(value);
+  if (choice < 0) return sf_error_set(error, SF_EINPUT, "%s: %.100s is none of its choices", path, equals + 1);
+  space->is_fixed[field] = true;
+  space->fixed[field] = (int32_t)choice;
+  return SF_OK;
+}
+
 /* --- values ----------------------------------------------------------------------------------------------------- */
 
 static void insert(struct sf_domain *domain, int64_t value) {
@@ -104,8 +125,8 @@ static void append(struct sf_text *out, const struct sf_table *table, int32_t fi
 
 /* --- cases ------------------------------------------------------------------------------------------------------ */
 
-enum sf_status sf_framework_case_put(struct sf_case *out, const int64_t *row, const struct sf_description *description,
-                                     struct sf_error *error) {
+static enum sf_status to_case(struct sf_case *out, const struct sf_table *table, const int64_t *row, struct sf_error *error) {
+  const struct sf_description *description = description_of(table);
   json_t *object = sf_description_case(row, description, SF_DESCRIPTION_SET);
   char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
   sf_case_init(out);
@@ -118,10 +139,6 @@ enum sf_status sf_framework_case_put(struct sf_case *out, const int64_t *row, co
   sf_free(text);
   json_decref(object);
   return status;
-}
-
-static enum sf_status to_case(struct sf_case *out, const struct sf_table *table, const int64_t *row, struct sf_error *error) {
-  return sf_framework_case_put(out, row, description_of(table), error);
 }
 
 static bool of_case(int64_t *row, const struct sf_table *table, const struct sf_case *c) {

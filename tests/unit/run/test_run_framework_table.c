@@ -134,6 +134,35 @@ static void test_space_set_fixes_fields_and_limits_ranks(void **state) {
   }
 }
 
+static void test_space_set_wrong_assignments_are_refused(void **state) {
+  static const char *const rows[][2] = {{"hidden", "\"hidden\" is not KEY=VALUE"},
+                                        {"hiden=8", "hiden: no such field of m; did you mean hidden?"},
+                                        {"hidden=9", "hidden: 9 is none of its choices"},
+                                        {"layout.sp=1", "layout.sp: 1 is none of its choices"},
+                                        {"kind=7", "kind: 7 is none of its choices"}};
+  struct fixture *f = *state;
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    struct sf_error error = {SF_OK, ""};
+    assert_int_equal(sf_choice_space_set(&f->space, rows[i][0], &error), SF_EINPUT);
+    assert_string_equal(error.text, rows[i][1]);
+  }
+  assert_int_equal(sf_choice_space_set(&f->space, "kind=\"7\"", NULL), SF_OK); /* a text that looks like a number */
+}
+
+static void test_choices_of_a_case_and_back(void **state) {
+  const struct fixture *f = *state;
+  for (int64_t i = 0; i < 50; i++) {
+    int64_t row[SF_SPACE_FIELDS_MAX] = {0}, again[SF_SPACE_FIELDS_MAX];
+    for (int32_t k = 0; k < 8; k++) row[k] = (i + k) * 7 % sf_description_choice_count(f->description, k);
+    for (int all = 0; all < 2; all++) {
+      json_t *c = sf_description_case(row, f->description, all == 1 ? SF_DESCRIPTION_ALL : SF_DESCRIPTION_SET);
+      assert_int_equal(sf_description_row(again, f->description, c, NULL), SF_OK);
+      assert_memory_equal(row, again, 8 * sizeof *row);
+      json_decref(c);
+    }
+  }
+}
+
 static void test_draw_what_is_fixed_against_the_rules_is_refused(void **state) {
   struct fixture *f = *state;
   struct row choices;
@@ -327,6 +356,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_draw_every_choice_comes_and_every_case_is_allowed, open_space, close_space),
       cmocka_unit_test_setup_teardown(test_draw_layouts_of_a_function_differ_in_layout_alone, open_space, close_space),
       cmocka_unit_test_setup_teardown(test_space_set_fixes_fields_and_limits_ranks, open_space, close_space),
+      cmocka_unit_test_setup_teardown(test_space_set_wrong_assignments_are_refused, open_space, close_space),
+      cmocka_unit_test_setup_teardown(test_choices_of_a_case_and_back, open_space, close_space),
       cmocka_unit_test_setup_teardown(test_draw_what_is_fixed_against_the_rules_is_refused, open_space, close_space),
       cmocka_unit_test_setup_teardown(test_draw_neighbouring_places_begin_with_different_axes, open_space, close_space),
       cmocka_unit_test_setup_teardown(test_draw_another_layout_is_of_the_same_function, open_space, close_space),
