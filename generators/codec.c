@@ -110,7 +110,9 @@ static const struct sf_table_kind layers = {.domain = sf_layers_domain,
                                             .explain = explain_table,
                                             .widen = widen_limits,
                                             .follow = sf_layers_follow,
-                                            .is_simpler = sf_layers_is_simpler};
+                                            .is_simpler = sf_layers_is_simpler,
+                                            .passes = sf_layers_passes,
+                                            .pass_fields = sf_layers_pass_fields};
 
 /* Axes of the first layout stay: the passes of the shrinker say which of them change. */
 static uint8_t traits_of(enum sf_case_field field) {

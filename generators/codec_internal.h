@@ -42,7 +42,10 @@ void sf_drawn_append(struct sf_text *out, enum sf_case_field field, struct sf_ra
 void sf_layers_domain(struct sf_domain *out, int32_t field, const int64_t *row, int64_t swarm, struct sf_bounds *bounds);
 int32_t sf_layers_bins(struct sf_range out[SF_BINS_MAX], const struct sf_table *table, int32_t field);
 void sf_layers_follow(struct sf_edit *edit, const int64_t *row);
+/* Fewer ranks, then layers, then fields that are not at their simplest, then smaller sizes: a total order. */
 bool sf_layers_is_simpler(const struct sf_table *table, const int64_t *a, const int64_t *b);
+extern const struct sf_shrink_pass sf_layers_passes[];
+int32_t sf_layers_pass_fields(int32_t *out, const struct sf_table *table, const int64_t *row, int32_t which);
 /* Place of a value among those that the generator draws at a feature's field; SF_DOMAIN_MAX when it never does. */
 int32_t sf_domain_rank(enum sf_case_field field, int64_t value);
 /* The row of any case, drawn fields alone: it need not be valid. */

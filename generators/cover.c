@@ -125,12 +125,6 @@ struct sf_cover {
   struct row rows[ROWS_MAX];
 };
 
-/* Which draw a case is. */
-struct place {
-  uint64_t seed;
-  int64_t layouts, index;
-};
-
 static const struct sf_range *limits_of_row(struct sf_range *limits, const struct sf_cover *cover, int64_t index, bool layout_only) {
   if (cover == NULL || index >= cover->row_count) return NULL;
   const struct row *row = &cover->rows[index];
@@ -148,41 +142,26 @@ static void fix_logical(struct sf_table *table, const int64_t *first) {
     if (!sf_table_has(table, i, SF_TRAIT_LAYOUT)) table->range[i] = (struct sf_range){first[i], first[i]};
 }
 
-/* The field whose turn it is, counted over and over. */
-static int64_t turn_of(const struct place *place) {
-  return (int64_t)(sf_hash_u64(place->seed, (uint64_t)(place->index / place->layouts)) >> 40) + place->index % place->layouts;
-}
-
-static enum sf_status draw_first(int64_t *row, const struct sf_cover *cover, const struct sf_table *table, struct place place,
-                                 struct sf_error *error) {
+static enum sf_status draw_row(int64_t *row, const struct sf_cover *cover, const struct sf_table *table, uint64_t seed, int64_t layouts,
+                               int64_t index, uint64_t relayout, struct sf_error *error) {
   struct sf_draw source;
   struct sf_range limits[SF_SPACE_FIELDS_MAX];
-  const int64_t block = place.index / place.layouts;
-  place.index = block * place.layouts;
-  sf_draw_from_pcg(&source, place.seed, (uint64_t)block);
-  return sf_table_draw(row, &source, table, limits_of_row(limits, cover, place.index, false), turn_of(&place), error);
-}
-
-static enum sf_status draw_layout(int64_t *row, const struct sf_cover *cover, const struct sf_table *fixed, struct place place,
-                                  uint64_t relayout, struct sf_error *error) {
-  struct sf_draw source;
-  struct sf_range limits[SF_SPACE_FIELDS_MAX];
-  const uint64_t layout = (uint64_t)(place.index % place.layouts) + relayout * (uint64_t)place.layouts;
-  sf_draw_from_pcg(&source, sf_hash_u64(place.seed, layout), (uint64_t)(place.index / place.layouts));
-  return sf_table_draw(row, &source, fixed, relayout != 0 ? NULL : limits_of_row(limits, cover, place.index, true),
-                       turn_of(&place) + (int64_t)relayout, error);
+  const uint64_t block = (uint64_t)(index / layouts), layout = (uint64_t)(index % layouts) + relayout * (uint64_t)layouts;
+  const int64_t turn = (int64_t)(sf_hash_u64(seed, block) >> 40), place = index % layouts + (int64_t)relayout;
+  sf_draw_from_pcg(&source, seed, block);
+  const enum sf_status status =
+      sf_table_draw(row, &source, table, limits_of_row(limits, cover, index - index % layouts, false), turn, error);
+  if (status != SF_OK || layout == 0) return status;
+  struct sf_table fixed = *table;
+  fix_logical(&fixed, row);
+  sf_draw_from_pcg(&source, sf_hash_u64(seed, layout), block);
+  return sf_table_draw(row, &source, &fixed, relayout != 0 ? NULL : limits_of_row(limits, cover, index, true), turn + place, error);
 }
 
 enum sf_status sf_cover_draw(struct sf_case *out, const struct sf_cover *cover, const struct sf_table *table, uint64_t seed,
                              int64_t layouts, int64_t index, uint64_t relayout, struct sf_error *error) {
-  const struct place place = {seed, layouts, index};
   int64_t row[SF_SPACE_FIELDS_MAX];
-  enum sf_status status = draw_first(row, cover, table, place, error);
-  if (status == SF_OK && (index % layouts != 0 || relayout != 0)) {
-    struct sf_table fixed = *table;
-    fix_logical(&fixed, row);
-    status = draw_layout(row, cover, &fixed, place, relayout, error);
-  }
+  const enum sf_status status = draw_row(row, cover, table, seed, layouts, index, relayout, error);
   return status == SF_OK ? table->kind->to_case(out, table, row, error) : status;
 }
 
@@ -289,22 +268,18 @@ static void make_row(struct sf_cover *cover, int64_t index, const struct sf_tabl
 
 /* Makes a block: its first case, then layouts for the logical function that this case has. */
 static enum sf_status make_block(struct sf_cover *cover, int64_t block, struct sf_error *error) {
-  struct sf_table fixed = cover->bins.table;
-  struct place place = {cover->seed, cover->layouts, block * cover->layouts};
+  struct sf_table table = cover->bins.table;
   int64_t first[SF_SPACE_FIELDS_MAX], row[SF_SPACE_FIELDS_MAX];
-  make_row(cover, place.index, &cover->bins.table, NULL);
-  cover->row_count++;
-  enum sf_status status = draw_first(first, cover, &cover->bins.table, place, error);
-  if (status != SF_OK) return status;
-  pairs_add_row(&cover->pairs, &cover->bins, first);
-  fix_logical(&fixed, first);
-  for (int64_t layout = 1; layout < cover->layouts && cover->pairs.open > 0; layout++) {
-    place.index++;
-    make_row(cover, place.index, &fixed, first);
+  for (int64_t layout = 0; layout < cover->layouts && cover->pairs.open > 0; layout++) {
+    const int64_t index = block * cover->layouts + layout;
+    make_row(cover, index, &table, layout > 0 ? first : NULL);
     cover->row_count++;
-    status = draw_layout(row, cover, &fixed, place, 0, error);
+    const enum sf_status status = draw_row(row, cover, &cover->bins.table, cover->seed, cover->layouts, index, 0, error);
     if (status != SF_OK) return status;
     pairs_add_row(&cover->pairs, &cover->bins, row);
+    if (layout > 0) continue;
+    memcpy(first, row, sizeof first);
+    fix_logical(&table, first);
   }
   return SF_OK;
 }

@@ -8,28 +8,7 @@
 
 /* --- steps -------------------------------------------------------------------------------------------------------- */
 
-bool sf_shrink_step(struct sf_case *out, bool *usable, const struct sf_case *in, const struct sf_table *table, sf_shrink_pass *pass,
-                    int64_t step) {
-  struct sf_edit edit = {{0}, {0}};
-  int64_t row[SF_SPACE_FIELDS_MAX], edited[SF_SPACE_FIELDS_MAX];
-  struct sf_case made;
-  bool is_useful = false;
-  SF_ASSERT_LE(0, step);
-  *usable = false;
-  if (!table->kind->of_case(row, table, in) || !pass(&edit, &is_useful, row, table, step)) return false;
-  if (!is_useful) return true;
-  sf_edit_follow(&edit, row, table);
-  if (!sf_table_edit(edited, row, table, &edit) || !table->kind->is_simpler(table, edited, row)) return true;
-  if (table->kind->to_case(&made, table, edited, NULL) != SF_OK) return true;
-  *out = made;
-  memcpy(out->target, in->target, sizeof out->target);
-  memcpy(out->plant, in->plant, sizeof out->plant);
-  out->expect = in->expect;
-  *usable = true;
-  return true;
-}
-
-bool sf_shrink_groups(struct sf_edit *edit, bool *usable, const int32_t *fields, int32_t count, int64_t step) {
+static bool reset_groups(struct sf_edit *edit, bool *usable, const int32_t *fields, int32_t count, int64_t step) {
   int64_t chunks = 1, first = 0;
   while (step >= first + chunks) {
     if (chunks >= count) return false;
@@ -64,8 +43,8 @@ static int32_t simpler_values(int64_t values[SF_DOMAIN_MAX], const int64_t *row,
   return count;
 }
 
-bool sf_shrink_lower(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, const int32_t *fields,
-                     int32_t count, int64_t step, bool are_sizes) {
+static bool lower(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, const int32_t *fields,
+                  int32_t count, int64_t step, bool are_sizes) {
   enum { SIMPLEST, HALF, LESS, SECOND, HOWS };
   int64_t values[SF_DOMAIN_MAX];
   if (step >= HOWS * (int64_t)count) return false;
@@ -75,6 +54,46 @@ bool sf_shrink_lower(struct sf_edit *edit, bool *usable, const int64_t *row, con
             !(how == SECOND && (are_sizes || last <= 1 || half == 1));
   if (*usable) sf_edit_assign(edit, field, values[how == SIMPLEST ? 0 : how == HALF ? half : how == LESS ? last : 1]);
   return true;
+}
+
+/* Fills the edit of a pass's step; returns as `own` does. */
+static bool fill_edit(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int pass, int64_t step) {
+  const struct sf_shrink_pass *at = &table->kind->passes[pass];
+  int32_t fields[SF_SPACE_FIELDS_MAX];
+  if (at->kind == SF_PASS_OWN) return at->own(edit, usable, row, step);
+  const int32_t count = table->kind->pass_fields(fields, table, row, at->fields);
+  if (at->kind == SF_PASS_GROUPS) return reset_groups(edit, usable, fields, count, step);
+  if (at->kind != SF_PASS_RESET) return lower(edit, usable, row, table, fields, count, step, at->kind == SF_PASS_LOWER_SIZES);
+  for (int32_t i = 0; i < count; i++) edit->kind[fields[i]] = SF_EDIT_RESET;
+  *usable = count > 0;
+  return step == 0;
+}
+
+static bool candidate(const void *ctx, struct sf_case *out, bool *usable, const struct sf_case *in, int pass, int64_t step) {
+  const struct sf_table *table = ctx;
+  struct sf_edit edit = {{0}, {0}};
+  int64_t row[SF_SPACE_FIELDS_MAX], edited[SF_SPACE_FIELDS_MAX];
+  struct sf_case made;
+  bool is_useful = false;
+  SF_ASSERT_LE(0, step);
+  *usable = false;
+  if (!table->kind->of_case(row, table, in) || !fill_edit(&edit, &is_useful, row, table, pass, step)) return false;
+  if (!is_useful) return true;
+  sf_edit_follow(&edit, row, table);
+  if (!sf_table_edit(edited, row, table, &edit) || !table->kind->is_simpler(table, edited, row)) return true;
+  if (table->kind->to_case(&made, table, edited, NULL) != SF_OK) return true;
+  *out = made;
+  memcpy(out->target, in->target, sizeof out->target);
+  memcpy(out->plant, in->plant, sizeof out->plant);
+  out->expect = in->expect;
+  *usable = true;
+  return true;
+}
+
+struct sf_shrink_passes sf_shrink_passes_of(const struct sf_table *table) {
+  struct sf_shrink_passes passes = {.candidate = candidate, .ctx = table};
+  while (table->kind->passes[passes.count].kind != SF_PASS_END) passes.count++;
+  return passes;
 }
 
 /* --- the loop ----------------------------------------------------------------------------------------------------- */

@@ -1,6 +1,5 @@
-/* The passes of cases of the built-in layers: pure functions of (row, step). */
+/* How cases of the built-in layers shrink. Passes are pure functions of (row, step). */
 #include "generators/codec_internal.h"
-#include "generators/shrink.h"
 
 #include "harness/base/assert.h"
 
@@ -19,14 +18,6 @@ static enum manner manner_of(enum sf_case_field field) {
       [SF_KIND_OF_SIZE] = BY_SIZE,     [SF_KIND_OF_AXIS] = BY_PASS,      [SF_KIND_OF_NUMBER] = BY_PASS,
   };
   return sf_layout_is_second(field) ? BY_PASS : manners[sf_field_kind(field)];
-}
-
-/* The fields with this manner. Those that are drawn last come first: a layout becomes plainer before the model that it lays out. */
-static int32_t fields_of(int32_t *out, enum manner manner) {
-  int32_t count = 0;
-  for (int i = SF_CASE_DRAWN - 1; i >= 0; i--)
-    if (manner_of((enum sf_case_field)i) == manner) out[count++] = i;
-  return count;
 }
 
 /* The second layout obeys the same rules as the first and has as many ranks, so any of its fields may have to follow any edit. Fields that
@@ -86,17 +77,9 @@ bool sf_layers_is_simpler(const struct sf_table *table, const int64_t *a, const 
 
 /* --- passes -------------------------------------------------------------------------------------------------------- */
 
-static bool pass_schedule(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
-  (void)table;
-  edit->kind[SF_CASE_SCHEDULE] = SF_EDIT_RESET;
-  *usable = row[SF_CASE_SCHEDULE] != 0;
-  return step == 0;
-}
-
 /* Step 0: drop the reload; 1: drop it, and make the second layout the only one; 2: make both layouts the same; 3..: set one field of the
  * second layout to the first one's value, whatever the other fields become. */
-static bool pass_reload(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
-  (void)table;
+static bool pass_reload(struct sf_edit *edit, bool *usable, const int64_t *row, int64_t step) {
   const int64_t count = SF_CASE_SECOND_OVERLAP - SF_CASE_SECOND_TP + 1;
   if (step >= 3 + count) return false;
   *usable = row[SF_CASE_RELOAD_AFTER] > 0;
@@ -110,17 +93,8 @@ static bool pass_reload(struct sf_edit *edit, bool *usable, const int64_t *row, 
   return true;
 }
 
-static bool pass_smallest(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
-  (void)row, (void)table;
-  for (int i = 0; i < SF_CASE_DRAWN; i++)
-    if (i != SF_CASE_SEED) edit->kind[i] = SF_EDIT_RESET;
-  *usable = true;
-  return step == 0;
-}
-
 /* All axes but one to 1 (steps 0-2), one axis to 1 (3-5), to half (6-8), to one less (9-11). */
-static bool pass_axes(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
-  (void)table;
+static bool pass_axes(struct sf_edit *edit, bool *usable, const int64_t *row, int64_t step) {
   const int64_t how = step / AXIS_COUNT;
   const enum sf_case_field axis = axes[step % AXIS_COUNT];
   const int64_t size = row[axis];
@@ -136,8 +110,7 @@ static bool pass_axes(struct sf_edit *edit, bool *usable, const int64_t *row, co
 
 /* Lowers two fields that a bug may tie to each other (as many microbatches as ranks, fewer key/value heads than ranks), both to half (even
  * steps) or by one (odd steps). */
-static bool pass_pairs(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
-  (void)table;
+static bool pass_pairs(struct sf_edit *edit, bool *usable, const int64_t *row, int64_t step) {
   static const enum sf_case_field pairs[][2] = {
       {SF_CASE_TP, SF_CASE_KV_HEADS},      {SF_CASE_TP, SF_CASE_HEADS},         {SF_CASE_DP, SF_CASE_MICROBATCHES},
       {SF_CASE_CP, SF_CASE_CP_COMM},       {SF_CASE_CP, SF_CASE_SEQ},           {SF_CASE_CP, SF_CASE_HEADS},
@@ -167,9 +140,8 @@ static int64_t exchanged_order(const int64_t *row) {
 
 /* Turns stages into data-parallel ranks, which need no layers: a bug that needs a second axis may not care which one. Step 1 also exchanges
  * the two in the rank order. */
-static bool pass_exchange(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
+static bool pass_exchange(struct sf_edit *edit, bool *usable, const int64_t *row, int64_t step) {
   const int64_t ranks = row[SF_CASE_DP] * row[SF_CASE_PP];
-  (void)table;
   if (step > 1) return false;
   sf_edit_assign(edit, SF_CASE_PP, 1);
   sf_edit_assign(edit, SF_CASE_DP, ranks);
@@ -182,8 +154,7 @@ static bool pass_exchange(struct sf_edit *edit, bool *usable, const int64_t *row
 
 /* Lowers ranks or layers, and changes data so that the bug may show again. A smaller world may need a token elsewhere; a smaller model may
  * need harder clipping, or smaller buckets to have as many. Other steps try other numbers, or another order of messages. */
-static bool pass_other_data(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
-  (void)table;
+static bool pass_other_data(struct sf_edit *edit, bool *usable, const int64_t *row, int64_t step) {
   static const enum sf_case_field fields[] = {SF_CASE_TP, SF_CASE_DP, SF_CASE_CP, SF_CASE_PP, SF_CASE_LAYERS};
   enum { EDGE, CLIPPED, BUCKETS, SEEDS, SCHEDULES = SEEDS + 4, DATA_KINDS = SCHEDULES + 2 };
   if (step >= COUNT(fields) * DATA_KINDS) return false;
@@ -200,69 +171,51 @@ static bool pass_other_data(struct sf_edit *edit, bool *usable, const int64_t *r
   return true;
 }
 
-/* Fields, apart from the axes, that are not at their simplest; those with the least weight come first. */
-static int32_t list_complex(int32_t *list, const int64_t *row) {
-  static const enum manner lightest_first[] = {BY_CHOICE, BY_SIZE, BY_COUNT};
-  int32_t fields[SF_CASE_DRAWN];
+/* --- fields of the common passes ---------------------------------------------------------------------------------- */
+
+/* Those with this manner. Those that are drawn last come first: a layout becomes plainer before the model that it lays out. */
+static int32_t fields_by(int32_t *out, enum manner manner) {
   int32_t count = 0;
-  for (int m = 0; m < 3; m++) {
-    const int32_t places_count = fields_of(fields, lightest_first[m]);
-    for (int32_t i = 0; i < places_count; i++)
-      if (complexity(row, (enum sf_case_field)fields[i]) > 0) list[count++] = fields[i];
+  for (int32_t i = SF_CASE_DRAWN - 1; i >= 0; i--)
+    if (manner_of((enum sf_case_field)i) == manner) out[count++] = i;
+  return count;
+}
+
+/* Fields, apart from the axes, that are not at their simplest; those with the least weight come first. */
+static int32_t complex_fields(int32_t *out, const int64_t *row) {
+  int32_t all[SF_CASE_DRAWN], count = 0;
+  int32_t listed = fields_by(all, BY_CHOICE);
+  listed += fields_by(all + listed, BY_SIZE);
+  listed += fields_by(all + listed, BY_COUNT);
+  for (int32_t i = 0; i < listed; i++)
+    if (complexity(row, (enum sf_case_field)all[i]) > 0) out[count++] = all[i];
+  return count;
+}
+
+enum { COMPLEX = BY_PASS + 1, ALL_BUT_SEED, SCHEDULE, SEED };
+
+int32_t sf_layers_pass_fields(int32_t *out, const struct sf_table *table, const int64_t *row, int32_t which) {
+  (void)table;
+  if (which == COMPLEX) return complex_fields(out, row);
+  if (which < BY_PASS) return fields_by(out, (enum manner)which);
+  int32_t count = 0;
+  for (int32_t i = 0; i < SF_CASE_DRAWN; i++) {
+    const bool is_single = i == (which == SCHEDULE ? SF_CASE_SCHEDULE : SF_CASE_SEED);
+    if (which == ALL_BUT_SEED ? !is_single : is_single && row[i] != 0) out[count++] = i;
   }
   return count;
 }
 
-static bool pass_groups(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
-  (void)table;
-  int32_t list[SF_CASE_DRAWN];
-  return sf_shrink_groups(edit, usable, list, list_complex(list, row), step);
-}
-
-static bool pass_fields(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step,
-                        enum manner manner) {
-  int32_t fields[SF_CASE_DRAWN];
-  return sf_shrink_lower(edit, usable, row, table, fields, fields_of(fields, manner), step, manner != BY_CHOICE);
-}
-
-static bool pass_counts(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
-  return pass_fields(edit, usable, row, table, step, BY_COUNT);
-}
-
-static bool pass_sizes(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
-  return pass_fields(edit, usable, row, table, step, BY_SIZE);
-}
-
-static bool pass_features(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
-  return pass_fields(edit, usable, row, table, step, BY_CHOICE);
-}
-
-static bool pass_seed(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
-  (void)table;
-  edit->kind[SF_CASE_SEED] = SF_EDIT_RESET;
-  *usable = row[SF_CASE_SEED] != 0;
-  return step == 0;
-}
-
-static sf_shrink_pass *const passes[] = {pass_schedule, pass_reload,     pass_smallest, pass_axes,  pass_pairs,    pass_exchange,
-                                         pass_groups,   pass_other_data, pass_counts,   pass_sizes, pass_features, pass_seed};
-
-static bool candidate(const void *ctx, struct sf_case *out, bool *usable, const struct sf_case *in, int pass, int64_t step) {
-  const struct sf_table table = sf_layers_table(ctx);
-  SF_ASSERT(pass >= 0 && pass < (int)COUNT(passes));
-  return sf_shrink_step(out, usable, in, &table, passes[pass], step);
-}
-
-struct sf_shrink_passes sf_shrink_passes_of_layers(const struct sf_space *space) {
-  return (struct sf_shrink_passes){.count = (int)COUNT(passes), .candidate = candidate, .ctx = space};
-}
-
-bool sf_shrink_is_simpler(const struct sf_case *a, const struct sf_case *b) {
-  struct sf_space space;
-  int64_t row_a[SF_CASE_DRAWN], row_b[SF_CASE_DRAWN];
-  sf_space_init(&space);
-  const struct sf_table table = sf_layers_table(&space);
-  sf_layers_row(row_a, a);
-  sf_layers_row(row_b, b);
-  return sf_layers_is_simpler(&table, row_a, row_b);
-}
+const struct sf_shrink_pass sf_layers_passes[] = {{SF_PASS_RESET, .fields = SCHEDULE},
+                                                  {SF_PASS_OWN, .own = pass_reload},
+                                                  {SF_PASS_RESET, .fields = ALL_BUT_SEED},
+                                                  {SF_PASS_OWN, .own = pass_axes},
+                                                  {SF_PASS_OWN, .own = pass_pairs},
+                                                  {SF_PASS_OWN, .own = pass_exchange},
+                                                  {SF_PASS_GROUPS, .fields = COMPLEX},
+                                                  {SF_PASS_OWN, .own = pass_other_data},
+                                                  {SF_PASS_LOWER_SIZES, .fields = BY_COUNT},
+                                                  {SF_PASS_LOWER_SIZES, .fields = BY_SIZE},
+                                                  {SF_PASS_LOWER_CHOICES, .fields = BY_CHOICE},
+                                                  {SF_PASS_RESET, .fields = SEED},
+                                                  {SF_PASS_END}};

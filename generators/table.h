@@ -36,6 +36,17 @@ struct sf_bounds {
   struct sf_solver solver; /* of what stands above, once solved */
 };
 
+/* Passes of the shrinker, from big steps to small ones. Common ones reset fields all at once; reset all of them, each half, each quarter,
+ * .. each single one; lower them one by one, to the simplest value, half way to it, one less, and choices to the second simplest (often
+ * "on", where the simplest is "off"). */
+enum sf_pass_kind { SF_PASS_END, SF_PASS_OWN, SF_PASS_RESET, SF_PASS_GROUPS, SF_PASS_LOWER_SIZES, SF_PASS_LOWER_CHOICES };
+struct sf_shrink_pass {
+  enum sf_pass_kind kind;
+  int32_t fields; /* of a common pass: for pass_fields */
+  /* Fills *edit, which keeps all fields. *usable: false when this step does nothing. Returns false when there is no such step. */
+  bool (*own)(struct sf_edit *edit, bool *usable, const int64_t *row, int64_t step);
+};
+
 enum { SF_BINS_MAX = 16 };
 /* What is the same for all tables of a kind. */
 struct sf_table_kind {
@@ -63,6 +74,9 @@ struct sf_table_kind {
   void (*follow)(struct sf_edit *edit, const int64_t *row);
   /* Whether row a is simpler than b: an order in which nothing goes down for ever. */
   bool (*is_simpler)(const struct sf_table *table, const int64_t *a, const int64_t *b);
+  const struct sf_shrink_pass *passes; /* up to SF_PASS_END */
+  /* Which fields a common pass is about: writes them, returns how many. */
+  int32_t (*pass_fields)(int32_t *out, const struct sf_table *table, const int64_t *row, int32_t which);
 };
 
 /* Plain data: copy by assignment. */

@@ -155,7 +155,7 @@ static enum sf_status explain(const struct sf_table *table, struct sf_error *err
                       space->ranks_max);
 }
 
-/* A case from a file may have fields that do nothing. */
+/* A case from a file may have fields that do nothing. What is made of a case has no more ranks. */
 static void widen(struct sf_range *ranges, const struct sf_table *table, const int64_t *row) {
   const int32_t needs = limit_of(table, SF_DESCRIPTION_NEEDS), refusals = sf_description_rule_count(description_of(table));
   int64_t with_needs[SF_SPACE_FIELDS_MAX];
@@ -163,10 +163,10 @@ static void widen(struct sf_range *ranges, const struct sf_table *table, const i
   with_needs[needs] = 1;
   for (int32_t i = refusals; i < table->rules->rule_count; i++)
     if (!sf_rule_holds(&table->rules->rule[i], with_needs)) ranges[needs] = (struct sf_range){0, 0};
+  const int32_t ranks = sf_description_ranks_at(description_of(table), row);
   ranges[limit_of(table, SF_DESCRIPTION_RANKS_LEAST)] = (struct sf_range){1, 1};
+  ranges[limit_of(table, SF_DESCRIPTION_RANKS_MOST)] = (struct sf_range){ranks, ranks};
 }
-
-/* --- the table -------------------------------------------------------------------------------------------------- */
 
 static bool is_simpler(const struct sf_table *table, const int64_t *a, const int64_t *b) {
   bool less = false;
@@ -176,6 +176,29 @@ static bool is_simpler(const struct sf_table *table, const int64_t *a, const int
   }
   return less;
 }
+
+/* --- shrinking -------------------------------------------------------------------------------------------------- */
+
+enum { FUNCTION, OPEN, SEED };
+
+/* Fields of the function; those that are not plain, of the layout first, since ranks cost most; the case's seed. */
+static int32_t pass_fields(int32_t *out, const struct sf_table *table, const int64_t *row, int32_t which) {
+  int32_t count = 0;
+  for (int32_t i = table->field_count - 1; i >= 0; i--) {
+    const int32_t field = table->order[i];
+    const bool is_seed = sf_table_has(table, field, SF_TRAIT_NUMBER), is_function = !sf_table_has(table, field, SF_TRAIT_LAYOUT);
+    if (is_seed == (which == SEED) && (which == FUNCTION ? is_function : row[field] > 0)) out[count++] = field;
+  }
+  return count;
+}
+
+static const struct sf_shrink_pass passes[] = {{SF_PASS_RESET, .fields = FUNCTION},
+                                               {SF_PASS_GROUPS, .fields = OPEN},
+                                               {SF_PASS_LOWER_SIZES, .fields = OPEN},
+                                               {SF_PASS_RESET, .fields = SEED},
+                                               {SF_PASS_END}};
+
+/* --- the table -------------------------------------------------------------------------------------------------- */
 
 static const int32_t row_sizes[] = {4, 6, 9, 13, 0};
 static const struct sf_table_kind frameworks = {.domain = domain,
@@ -188,7 +211,9 @@ static const struct sf_table_kind frameworks = {.domain = domain,
                                                 .of_case = of_case,
                                                 .explain = explain,
                                                 .widen = widen,
-                                                .is_simpler = is_simpler};
+                                                .is_simpler = is_simpler,
+                                                .passes = passes,
+                                                .pass_fields = pass_fields};
 
 static struct sf_range range_of(const struct sf_choice_space *space, int32_t field) {
   const struct sf_description *description = space->description;
@@ -230,51 +255,4 @@ struct sf_table sf_framework_table(const struct sf_choice_space *space) {
   sf_bounds_init(&bounds, &table);
   if (!sf_bounds_solve(&bounds)) set_limit(&table, SF_DESCRIPTION_RANKS_LEAST, 1);
   return table;
-}
-
-/* --- shrinking -------------------------------------------------------------------------------------------------- */
-
-static bool pass_function(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
-  (void)row;
-  for (int32_t i = 0; i < table->field_count; i++)
-    if (!sf_table_has(table, i, SF_TRAIT_LAYOUT | SF_TRAIT_NUMBER)) edit->kind[i] = SF_EDIT_RESET;
-  *usable = true;
-  return step == 0;
-}
-
-/* Fields that are not plain: of the layout first, since ranks cost most. */
-static int32_t list_open(int32_t *out, const int64_t *row, const struct sf_table *table) {
-  int32_t count = 0;
-  for (int32_t i = table->field_count - 1; i >= 0; i--)
-    if (row[table->order[i]] > 0 && !sf_table_has(table, table->order[i], SF_TRAIT_NUMBER)) out[count++] = table->order[i];
-  return count;
-}
-
-static bool pass_groups(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
-  int32_t open[SF_SPACE_FIELDS_MAX];
-  return sf_shrink_groups(edit, usable, open, list_open(open, row, table), step);
-}
-
-static bool pass_lower(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
-  int32_t open[SF_SPACE_FIELDS_MAX];
-  return sf_shrink_lower(edit, usable, row, table, open, list_open(open, row, table), step, true);
-}
-
-static bool pass_seed(struct sf_edit *edit, bool *usable, const int64_t *row, const struct sf_table *table, int64_t step) {
-  const int32_t seed = limit_of(table, SF_DESCRIPTION_SEED);
-  edit->kind[seed] = SF_EDIT_RESET;
-  *usable = row[seed] != 0;
-  return step == 0;
-}
-
-static sf_shrink_pass *const passes[] = {pass_function, pass_groups, pass_lower, pass_seed};
-
-static bool candidate(const void *ctx, struct sf_case *out, bool *usable, const struct sf_case *in, int pass, int64_t step) {
-  struct sf_choice_space space = {.description = ctx, .ranks_max = (int32_t)sf_case_ranks(in)};
-  const struct sf_table table = sf_framework_table(&space);
-  return sf_shrink_step(out, usable, in, &table, passes[pass], step);
-}
-
-struct sf_shrink_passes sf_framework_shrink_passes(const struct sf_description *description) {
-  return (struct sf_shrink_passes){.count = sizeof passes / sizeof passes[0], .candidate = candidate, .ctx = description};
 }

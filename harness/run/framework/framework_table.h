@@ -2,7 +2,6 @@
 #ifndef SF_RUN_FRAMEWORK_TABLE_H
 #define SF_RUN_FRAMEWORK_TABLE_H
 
-#include "generators/shrink.h"
 #include "generators/table.h"
 #include "harness/worker/description.h"
 
@@ -20,8 +19,5 @@ enum sf_status sf_choice_space_set(struct sf_choice_space *space, const char *as
 /* Cases of the space on more than one rank, or on one where it has no others. A field whose needs do not hold is plain. Borrows the space.
  */
 struct sf_table sf_framework_table(const struct sf_choice_space *space);
-/* For sf_shrink_run: plain choices, many at once, then one by one, then choices nearer to plain. A choice only ever goes down, and no case
- * has more ranks. Borrows the description. */
-struct sf_shrink_passes sf_framework_shrink_passes(const struct sf_description *description);
 
 #endif

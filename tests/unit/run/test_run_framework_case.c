@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include "generators/cover.h"
+#include "generators/shrink.h"
 #include "harness/run/framework/framework_case.h"
 #include "harness/run/framework/framework_table.h"
 #include "harness/run/trial/outcome.h"
@@ -60,7 +61,9 @@ static void test_shrink_comes_to_what_the_bug_needs(void **state) {
     struct sf_shrink_report report;
     struct sf_case min;
     const struct sf_case big = case_of(rows[i][0]);
-    assert_int_equal(sf_shrink_run(&min, &big, sf_framework_shrink_passes(description), fails, &bug, 300, &report), SF_OK);
+    const struct sf_choice_space space = {.description = description, .ranks_max = 4};
+    const struct sf_table table = sf_framework_table(&space);
+    assert_int_equal(sf_shrink_run(&min, &big, sf_shrink_passes_of(&table), fails, &bug, 300, &report), SF_OK);
     assert_string_equal(min.fields, rows[i][1]);
     assert_int_equal(min.seed, 0);
     assert_true(report.minimal && report.evaluations == bug.asked && report.evaluations < 60);
@@ -75,7 +78,9 @@ static void test_shrink_keeps_to_its_budget(void **state) {
   struct sf_shrink_report report;
   struct sf_case min;
   const struct sf_case big = case_of("{\"ranks\":4,\"sp\":true,\"a\":37,\"d\":\"y\"}");
-  assert_int_equal(sf_shrink_run(&min, &big, sf_framework_shrink_passes(description), fails, &bug, 3, &report), SF_OK);
+  const struct sf_choice_space space = {.description = description, .ranks_max = 4};
+  const struct sf_table table = sf_framework_table(&space);
+  assert_int_equal(sf_shrink_run(&min, &big, sf_shrink_passes_of(&table), fails, &bug, 3, &report), SF_OK);
   assert_int_equal(bug.asked, 3);
   assert_false(report.minimal);
   assert_true(sf_framework_case_contains(&min, &bug.need)); /* whatever was reached still fails */

@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include "generators/cover.h"
+#include "generators/shrink.h"
 #include "harness/run/framework/framework_table.h"
 
 #include <stdlib.h>
@@ -333,7 +334,7 @@ static bool still_fails(void *ctx, const struct sf_case *c) {
 static void test_shrink_ends_one_minimal(void **state) {
   const struct fixture *f = *state;
   const struct sf_table table = sf_framework_table(&f->space);
-  const struct sf_shrink_passes passes = sf_framework_shrink_passes(f->description);
+  const struct sf_shrink_passes passes = sf_shrink_passes_of(&table);
   for (uint64_t i = 0; i < 60; i++) {
     struct probe probe = {.table = &table};
     struct sf_case from, to, further;
