@@ -64,13 +64,9 @@ static enum sf_status explain(const struct sf_space *space, struct sf_error *err
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
-void sf_layers_row(int64_t *row, const struct sf_case *c) {
-  for (int i = 0; i < SF_CASE_DRAWN; i++) row[i] = sf_drawn_get(c, (enum sf_case_field)i);
-}
-
-static bool of_case(int64_t *row, const struct sf_table *table, const struct sf_case *c) {
+bool sf_layers_row(int64_t *row, const struct sf_table *table, const struct sf_case *c) {
   (void)table;
-  sf_layers_row(row, c);
+  for (int i = 0; i < SF_CASE_DRAWN; i++) row[i] = sf_drawn_get(c, (enum sf_case_field)i);
   return true;
 }
 
@@ -106,7 +102,7 @@ static const struct sf_table_kind layers = {.domain = sf_layers_domain,
                                             .bins_least = 2,
                                             .append = append,
                                             .to_case = to_case,
-                                            .of_case = of_case,
+                                            .of_case = sf_layers_row,
                                             .explain = explain_table,
                                             .widen = widen_limits,
                                             .follow = sf_layers_follow,
@@ -168,7 +164,7 @@ int32_t sf_codec_undrawn(const char *paths[SF_SPACE_FIELDS_MAX], const struct sf
   struct sf_bounds bounds;
   int64_t row[SF_CASE_DRAWN];
   int32_t count = 0;
-  sf_layers_row(row, c);
+  (void)sf_layers_row(row, NULL, c);
   if (sf_case_ranks(c) > space->max_ranks) paths[count++] = "max_ranks";
   for (int i = 0; i < SF_CASE_DRAWN; i++) {
     const enum sf_case_field field = (enum sf_case_field)i;

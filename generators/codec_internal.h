@@ -45,11 +45,12 @@ void sf_layers_follow(struct sf_edit *edit, const int64_t *row);
 /* Fewer ranks, then layers, then fields that are not at their simplest, then smaller sizes: a total order. */
 bool sf_layers_is_simpler(const struct sf_table *table, const int64_t *a, const int64_t *b);
 extern const struct sf_shrink_pass sf_layers_passes[];
+/* Of the passes, see table.h. */
 int32_t sf_layers_pass_fields(int32_t *out, const struct sf_table *table, const int64_t *row, int32_t which);
 /* Place of a value among those that the generator draws at a feature's field; SF_DOMAIN_MAX when it never does. */
 int32_t sf_domain_rank(enum sf_case_field field, int64_t value);
-/* The row of any case, drawn fields alone: it need not be valid. */
-void sf_layers_row(int64_t *row, const struct sf_case *c);
+/* The row of any case, valid or not. Returns true. */
+bool sf_layers_row(int64_t *row, const struct sf_table *table, const struct sf_case *c);
 
 /* sf_space_fix of a field. */
 void sf_space_fix_field(struct sf_space *space, enum sf_case_field field, const struct sf_case *c);

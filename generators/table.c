@@ -26,6 +26,14 @@ bool sf_bounds_narrow(struct sf_bounds *bounds, int32_t field, struct sf_range r
   return sf_solver_narrow(&bounds->solver, field, range);
 }
 
+void sf_domain_insert(struct sf_domain *domain, int64_t value) {
+  int32_t at = domain->count;
+  while (at > 0 && domain->values[at - 1] > value) at--;
+  if (at > 0 && domain->values[at - 1] == value) return;
+  memmove(&domain->values[at + 1], &domain->values[at], (size_t)(domain->count++ - at) * sizeof *domain->values);
+  domain->values[at] = value;
+}
+
 void sf_domain_keep_feasible(struct sf_domain *domain, int32_t field, struct sf_bounds *bounds) {
   const struct sf_range range = bounds->at[field];
   int32_t kept = 0;
@@ -36,6 +44,17 @@ void sf_domain_keep_feasible(struct sf_domain *domain, int32_t field, struct sf_
     domain->weights[kept++] = domain->weights[i];
   }
   domain->count = kept;
+}
+
+bool sf_table_goes_down(const struct sf_table *table, const int64_t *a, const int64_t *b) {
+  bool is_less = false, is_less_number = false;
+  for (int32_t i = 0; i < table->field_count; i++) {
+    const bool is_number = sf_table_has(table, i, SF_TRAIT_NUMBER);
+    if (!is_number && a[i] > b[i]) return false;
+    is_less |= !is_number && a[i] < b[i];
+    is_less_number |= is_number && a[i] < b[i];
+  }
+  return is_less || is_less_number;
 }
 
 /* --- walking ------------------------------------------------------------------------------------------------------ */
@@ -214,7 +233,7 @@ void sf_edit_follow(struct sf_edit *edit, const int64_t *row, const struct sf_ta
 bool sf_table_edit(int64_t *row, const int64_t *from, const struct sf_table *table, const struct sf_edit *edit) {
   struct walk walk = {.from = from, .edit = edit, .row = row};
   sf_bounds_init(&walk.bounds, table);
-  table->kind->widen(walk.bounds.at, table, from);
+  if (table->kind->widen != NULL) table->kind->widen(walk.bounds.at, table, from);
   for (int32_t i = 0; i < table->field_count; i++) {
     struct sf_range *range = &walk.bounds.at[i];
     if (edit->kind[i] == SF_EDIT_KEEP) {

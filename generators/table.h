@@ -38,11 +38,20 @@ struct sf_bounds {
 
 /* Passes of the shrinker, from big steps to small ones. Common ones reset fields all at once; reset all of them, each half, each quarter,
  * .. each single one; lower them one by one, to the simplest value, half way to it, one less, and choices to the second simplest (often
- * "on", where the simplest is "off"). */
-enum sf_pass_kind { SF_PASS_END, SF_PASS_OWN, SF_PASS_RESET, SF_PASS_GROUPS, SF_PASS_LOWER_SIZES, SF_PASS_LOWER_CHOICES };
+ * "on", where the simplest is "off"); take every combination of smaller values, if there are few, those with the smallest sum first. */
+enum sf_pass_kind {
+  SF_PASS_END,
+  SF_PASS_OWN,
+  SF_PASS_RESET,
+  SF_PASS_GROUPS,
+  SF_PASS_LOWER_SIZES,
+  SF_PASS_LOWER_CHOICES,
+  SF_PASS_COMBINATIONS
+};
 struct sf_shrink_pass {
   enum sf_pass_kind kind;
   int32_t fields; /* of a common pass: for pass_fields */
+  bool reseeds;   /* each step is tried with the table's other seeds too */
   /* Fills *edit, which keeps all fields. *usable: false when this step does nothing. Returns false when there is no such step. */
   bool (*own)(struct sf_edit *edit, bool *usable, const int64_t *row, int64_t step);
 };
@@ -68,7 +77,7 @@ struct sf_table_kind {
   bool (*of_case)(int64_t *row, const struct sf_table *table, const struct sf_case *c);
   /* Why no row lies in the table. Returns SF_EINPUT or SF_ENOMEM. */
   enum sf_status (*explain)(const struct sf_table *table, struct sf_error *error);
-  /* Widens the ranges of limits so that this row, from a file, lies in them. */
+  /* NULL, or widens the ranges of limits so that this row, from a file, lies in them. */
   void (*widen)(struct sf_range *ranges, const struct sf_table *table, const int64_t *row);
   /* NULL, or lets fields follow an edit for other reasons than rules. */
   void (*follow)(struct sf_edit *edit, const int64_t *row);
@@ -88,11 +97,15 @@ struct sf_table {
   int16_t order[SF_SPACE_FIELDS_MAX]; /* in which they are drawn: what is computed comes before who computes it */
   int16_t group[SF_SPACE_FIELDS_MAX]; /* with wishes: the first field of a field's group */
   uint8_t traits[SF_SPACE_FIELDS_MAX];
+  int32_t seed, tries; /* where passes reseed: the field of the seed, and how many seeds a step is tried with, the row's own first */
   struct sf_range range[SF_SPACE_FIELDS_MAX]; /* what each field may be */
 };
 
 /* Whether the field has one of these traits. */
 static inline bool sf_table_has(const struct sf_table *table, int32_t field, int trait) { return (table->traits[field] & trait) != 0; }
+
+/* For is_simpler: no field is above what it was. Numbers count only where all else is as it was. */
+bool sf_table_goes_down(const struct sf_table *table, const int64_t *a, const int64_t *b);
 
 /* As wide as the table. */
 void sf_bounds_init(struct sf_bounds *bounds, const struct sf_table *table);
@@ -101,6 +114,8 @@ bool sf_bounds_solve(struct sf_bounds *bounds);
 /* Whether one of them has the field within this range. The second also narrows the bounds to it, whatever it answers. */
 bool sf_bounds_allow(struct sf_bounds *bounds, int32_t field, struct sf_range range);
 bool sf_bounds_narrow(struct sf_bounds *bounds, int32_t field, struct sf_range range);
+/* Adds a value to an ascending domain without weights, unless it is there. */
+void sf_domain_insert(struct sf_domain *domain, int64_t value);
 /* Leaves of a field's values those that are feasible. */
 void sf_domain_keep_feasible(struct sf_domain *domain, int32_t field, struct sf_bounds *bounds);
 

@@ -405,6 +405,19 @@ json_t *sf_description_choice(const struct sf_description *description, int32_t 
   return field->choices ? json_incref(json_array_get(field->choices, (size_t)choice)) : json_integer(field->min + choice * field->step);
 }
 
+static char *text_of(const json_t *value) {
+  char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+  if (text) sf_reals_shorten(text);
+  return text;
+}
+
+char *sf_description_choice_text(const struct sf_description *description, int32_t field, int64_t choice) {
+  json_t *value = sf_description_choice(description, field, choice);
+  char *text = text_of(value);
+  json_decref(value);
+  return text;
+}
+
 int32_t sf_description_rule_count(const struct sf_description *description) { return (int32_t)json_array_size(description->rules); }
 
 const char *sf_description_rule_reason(const struct sf_description *description, int32_t rule) {
@@ -423,9 +436,7 @@ int64_t sf_description_find_choice(const struct sf_description *description, int
 /* --- cases ------------------------------------------------------------------------------------------------------ */
 
 static enum sf_status refuse_value(const struct field *field, const json_t *value, struct sf_error *error) {
-  char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY), *choices = json_dumps(field->choices, JSON_COMPACT);
-  if (text) sf_reals_shorten(text);
-  if (choices) sf_reals_shorten(choices);
+  char *text = text_of(value), *choices = text_of(field->choices);
   if (choices)
     sf_error_set(error, SF_EINPUT, "%s: %.100s is none of %.200s", field->path, text ? text : "?", choices);
   else

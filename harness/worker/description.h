@@ -34,6 +34,8 @@ bool sf_description_field_has_ranks(const struct sf_description *description, in
 int64_t sf_description_choice_count(const struct sf_description *description, int32_t field); /* at least 1 */
 /* The value of a choice of the field; 0 is the plainest. A new reference, NULL on no memory. */
 json_t *sf_description_choice(const struct sf_description *description, int32_t field, int64_t choice);
+/* The same as compact JSON, as people write numbers. The caller frees it with free; NULL on no memory. */
+char *sf_description_choice_text(const struct sf_description *description, int32_t field, int64_t choice);
 /* Rules, counted from 0: what the worker does not support, and the reason in its words, which belongs to the description. */
 int32_t sf_description_rule_count(const struct sf_description *description);
 const char *sf_description_rule_reason(const struct sf_description *description, int32_t rule);
@@ -57,9 +59,9 @@ const struct sf_rules *sf_description_rules(const struct sf_description *descrip
  * field, or a value that the field does not offer. */
 enum sf_status sf_description_row(int64_t *row, const struct sf_description *description, const json_t *c,
                                   struct sf_error *error) SF_MUST_USE;
+enum sf_description_part { SF_DESCRIPTION_ALL, SF_DESCRIPTION_SET, SF_DESCRIPTION_FUNCTION };
 /* The case of a row, fields in the description's order (a new reference): all, those that are not plain, or those of the function. NULL on
  * no memory. */
-enum sf_description_part { SF_DESCRIPTION_ALL, SF_DESCRIPTION_SET, SF_DESCRIPTION_FUNCTION };
 json_t *sf_description_case(const int64_t *row, const struct sf_description *description, enum sf_description_part part);
 /* The case with each left-out field at its first choice. As sf_description_row fails, and SF_ENOMEM. */
 enum sf_status sf_description_complete(json_t **out, const struct sf_description *description, const json_t *c,

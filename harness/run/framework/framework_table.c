@@ -2,9 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/hash.h"
-#include "harness/base/reals.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,14 +43,6 @@ enum sf_status sf_choice_space_set(struct sf_choice_space *space, const char *as
 
 /* --- values ----------------------------------------------------------------------------------------------------- */
 
-static void insert(struct sf_domain *domain, int64_t value) {
-  int32_t at = domain->count;
-  while (at > 0 && domain->values[at - 1] > value) at--;
-  if (at > 0 && domain->values[at - 1] == value) return;
-  memmove(&domain->values[at + 1], &domain->values[at], (size_t)(domain->count++ - at) * sizeof *domain->values);
-  domain->values[at] = value;
-}
-
 /* Of a long range: its ends, what a case shrinks to next, and others that differ from case to case. */
 static void spread(struct sf_domain *domain, struct sf_range range, int32_t field, const int64_t *row) {
   const int64_t span = range.hi - range.lo;
@@ -60,8 +50,8 @@ static void spread(struct sf_domain *domain, struct sf_range range, int32_t fiel
   for (int32_t i = 0; i < field; i++) hash = sf_hash_u64(hash, (uint64_t)row[i]);
   const int64_t more[] = {range.lo, range.lo + 1, range.hi, row[field] / 2, row[field] - 1, row[field]};
   for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
-    if (more[i] >= range.lo && more[i] <= range.hi) insert(domain, more[i]);
-  for (uint64_t i = 0; i < SPREAD; i++) insert(domain, range.lo + (int64_t)(sf_hash_u64(hash, i) % (uint64_t)(span + 1)));
+    if (more[i] >= range.lo && more[i] <= range.hi) sf_domain_insert(domain, more[i]);
+  for (uint64_t i = 0; i < SPREAD; i++) sf_domain_insert(domain, range.lo + (int64_t)(sf_hash_u64(hash, i) % (uint64_t)(span + 1)));
 }
 
 static void domain(struct sf_domain *out, int32_t field, const int64_t *row, int64_t swarm, struct sf_bounds *bounds) {
@@ -105,22 +95,16 @@ static int32_t bins(struct sf_range out[SF_BINS_MAX], const struct sf_table *tab
   return count;
 }
 
-static void append_choice(struct sf_text *out, const struct sf_description *description, int32_t field, int64_t place) {
-  json_t *choice = sf_description_choice(description, field, place);
-  char *text = json_is_string(choice) ? NULL : json_dumps(choice, JSON_COMPACT | JSON_ENCODE_ANY);
-  if (text) sf_reals_shorten(text);
-  sf_text_append(out, "%s", json_is_string(choice) ? json_string_value(choice) : text ? text : "?");
-  free(text);
-  json_decref(choice);
-}
-
 static void append(struct sf_text *out, const struct sf_table *table, int32_t field, struct sf_range range) {
   const struct sf_description *description = description_of(table);
-  sf_text_append(out, "%s=", sf_description_field_path(description, field));
-  append_choice(out, description, field, range.lo);
-  if (range.lo == range.hi) return;
-  sf_text_append(out, "..");
-  append_choice(out, description, field, range.hi);
+  char *first = sf_description_choice_text(description, field, range.lo), *last = sf_description_choice_text(description, field, range.hi);
+  const bool is_one = range.lo == range.hi;
+  sf_text_append(out, "%s=%s%s%s", sf_description_field_path(description, field), first ? first : "?", is_one ? "" : "..",
+                 is_one ? ""
+                 : last ? last
+                        : "?");
+  free(first);
+  free(last);
 }
 
 /* --- cases ------------------------------------------------------------------------------------------------------ */
@@ -168,15 +152,6 @@ static void widen(struct sf_range *ranges, const struct sf_table *table, const i
   ranges[limit_of(table, SF_DESCRIPTION_RANKS_MOST)] = (struct sf_range){ranks, ranks};
 }
 
-static bool is_simpler(const struct sf_table *table, const int64_t *a, const int64_t *b) {
-  bool less = false;
-  for (int32_t i = 0; i < table->field_count; i++) {
-    if (a[i] > b[i]) return false;
-    less |= a[i] < b[i];
-  }
-  return less;
-}
-
 /* --- shrinking -------------------------------------------------------------------------------------------------- */
 
 enum { FUNCTION, OPEN, SEED };
@@ -211,7 +186,7 @@ static const struct sf_table_kind frameworks = {.domain = domain,
                                                 .of_case = of_case,
                                                 .explain = explain,
                                                 .widen = widen,
-                                                .is_simpler = is_simpler,
+                                                .is_simpler = sf_table_goes_down,
                                                 .passes = passes,
                                                 .pass_fields = pass_fields};
 

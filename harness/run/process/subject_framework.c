@@ -58,7 +58,7 @@ static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, cons
   if (status == SF_OK) {
     const struct sf_choice_space space = {.description = description, .ranks_max = (int32_t)sf_case_ranks(&job->c)};
     const struct sf_table table = sf_framework_table(&space);
-    status = sf_shrink_run(min, &job->c, sf_shrink_passes_of(&table), still_fails, ctx, job->budget, report);
+    status = sf_shrink_run(min, &job->c, &table, still_fails, ctx, job->budget, report);
   }
   sf_description_destroy(asked);
   return status;

@@ -104,7 +104,7 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
 static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, const struct sf_pool_options *options,
                              bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, struct sf_shrink_report *report) {
   const struct sf_table table = sf_layers_table(options->space);
-  return sf_shrink_run(min, &job->c, sf_shrink_passes_of(&table), still_fails, ctx, job->budget, report);
+  return sf_shrink_run(min, &job->c, &table, still_fails, ctx, job->budget, report);
 }
 
 /* --- reports --------------------------------------------------------------------------------------------------- */

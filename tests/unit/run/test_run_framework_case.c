@@ -63,7 +63,7 @@ static void test_shrink_comes_to_what_the_bug_needs(void **state) {
     const struct sf_case big = case_of(rows[i][0]);
     const struct sf_choice_space space = {.description = description, .ranks_max = 4};
     const struct sf_table table = sf_framework_table(&space);
-    assert_int_equal(sf_shrink_run(&min, &big, sf_shrink_passes_of(&table), fails, &bug, 300, &report), SF_OK);
+    assert_int_equal(sf_shrink_run(&min, &big, &table, fails, &bug, 300, &report), SF_OK);
     assert_string_equal(min.fields, rows[i][1]);
     assert_int_equal(min.seed, 0);
     assert_true(report.minimal && report.evaluations == bug.asked && report.evaluations < 60);
@@ -80,7 +80,7 @@ static void test_shrink_keeps_to_its_budget(void **state) {
   const struct sf_case big = case_of("{\"ranks\":4,\"sp\":true,\"a\":37,\"d\":\"y\"}");
   const struct sf_choice_space space = {.description = description, .ranks_max = 4};
   const struct sf_table table = sf_framework_table(&space);
-  assert_int_equal(sf_shrink_run(&min, &big, sf_shrink_passes_of(&table), fails, &bug, 3, &report), SF_OK);
+  assert_int_equal(sf_shrink_run(&min, &big, &table, fails, &bug, 3, &report), SF_OK);
   assert_int_equal(bug.asked, 3);
   assert_false(report.minimal);
   assert_true(sf_framework_case_contains(&min, &bug.need)); /* whatever was reached still fails */

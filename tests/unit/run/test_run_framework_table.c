@@ -334,7 +334,6 @@ static bool still_fails(void *ctx, const struct sf_case *c) {
 static void test_shrink_ends_one_minimal(void **state) {
   const struct fixture *f = *state;
   const struct sf_table table = sf_framework_table(&f->space);
-  const struct sf_shrink_passes passes = sf_shrink_passes_of(&table);
   for (uint64_t i = 0; i < 60; i++) {
     struct probe probe = {.table = &table};
     struct sf_case from, to, further;
@@ -344,10 +343,10 @@ static void test_shrink_ends_one_minimal(void **state) {
     assert_true(table.kind->of_case(probe.need.at, &table, &from));
     for (int32_t k = 0; k < table.field_count; k++)
       if ((i + (uint64_t)k) % 3 != 0) probe.need.at[k] = 0;
-    assert_int_equal(sf_shrink_run(&to, &from, passes, still_fails, &probe, 400, &report), SF_OK);
+    assert_int_equal(sf_shrink_run(&to, &from, &table, still_fails, &probe, 400, &report), SF_OK);
     assert_true(report.minimal);
-    for (int pass = 0; pass < passes.count; pass++)
-      for (int64_t step = 0; passes.candidate(passes.ctx, &further, &usable, &to, pass, step); step++)
+    for (int pass = 0; table.kind->passes[pass].kind != SF_PASS_END; pass++)
+      for (int64_t step = 0; sf_shrink_candidate(&table, &further, &usable, &to, pass, step); step++)
         if (usable) assert_false(still_fails(&probe, &further));
   }
 }
