@@ -1,6 +1,6 @@
 /* A kind of case as a table: its fields, and rules between them. A case is a row of whole numbers, one for each field. Drawing, covering
- * and shrinking work on tables alone, whether the case is one of the built-in layers (codec.h) or of a framework
- * (harness/run/framework/framework_table.h). */
+ * and shrinking work on tables alone, whether the case is one of the built-in layers (codec.h), of a framework
+ * (harness/run/framework/framework_table.h) or, for shrinking alone, of an operation (harness/run/opfuzz/op_table.h). */
 #ifndef SF_GENERATORS_TABLE_H
 #define SF_GENERATORS_TABLE_H
 
