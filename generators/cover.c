@@ -69,13 +69,14 @@ struct pairs {
   unsigned char at[BINS_MAX][BINS_MAX];
 };
 
-static void pairs_init(struct pairs *pairs, const struct bins *bins) {
+/* alone: a bin is a pair with itself, so that it is met where it has no other one. */
+static void pairs_init(struct pairs *pairs, const struct bins *bins, bool alone) {
   memset(pairs, 0, sizeof *pairs);
   for (int32_t a = 0; a < bins->count; a++) {
     struct sf_bounds with_a = bins->bounds;
     (void)sf_bounds_narrow(&with_a, field_of(bins, a), bins->at[a].range);
-    for (int32_t b = a + 1; b < bins->count; b++) {
-      if (bins->at[a].factor == bins->at[b].factor) continue;
+    for (int32_t b = a; b < bins->count; b++) {
+      if (bins->at[a].factor == bins->at[b].factor && !(alone && a == b)) continue;
       if (!sf_bounds_allow(&with_a, field_of(bins, b), bins->at[b].range)) continue;
       pairs->at[a][b] = pairs->at[b][a] = OPEN;
       pairs->open++;
@@ -107,7 +108,7 @@ static void pairs_add_row(struct pairs *pairs, const struct bins *bins, const in
   int32_t has[FACTORS_MAX];
   const int32_t count = bins_of_row(has, bins, row);
   for (int32_t i = 0; i < count; i++)
-    for (int32_t k = i + 1; k < count; k++) pairs_note(pairs, has[i], has[k]);
+    for (int32_t k = i; k < count; k++) pairs_note(pairs, has[i], has[k]);
 }
 
 /* --- drawing ---------------------------------------------------------------------------------------------------------- */
@@ -217,14 +218,14 @@ static void choose_first_pair(struct sf_cover *cover, struct making *m) {
   int32_t best_a = -1, best_b = -1, best = -1;
   for (int32_t a = 0; a < cover->bins.count; a++) {
     if (cover->pairs.open_of[a] == 0) continue;
-    for (int32_t b = a + 1; b < cover->bins.count; b++) {
+    for (int32_t b = a; b < cover->bins.count; b++) {
       const int32_t open = cover->pairs.open_of[a] + cover->pairs.open_of[b];
       if (cover->pairs.at[a][b] == OPEN && open > best) best = open, best_a = a, best_b = b;
     }
   }
   if (best_a < 0) return;
   (void)choose_bin(cover, m, best_a);
-  (void)choose_bin(cover, m, best_b);
+  if (best_b != best_a) (void)choose_bin(cover, m, best_b);
 }
 
 static void shuffle_factors(int32_t out[FACTORS_MAX], const struct sf_cover *cover, int64_t index) {
@@ -291,7 +292,7 @@ enum sf_status sf_cover_create(struct sf_cover **out, const struct sf_table *tab
   cover->seed = seed;
   cover->layouts = layouts;
   bins_init(&cover->bins, table);
-  pairs_init(&cover->pairs, &cover->bins);
+  pairs_init(&cover->pairs, &cover->bins, table->kind->bins_least == 1);
   enum sf_status status = SF_OK;
   for (int64_t block = 0; status == SF_OK && cover->pairs.open > 0 && (block + 1) * layouts <= ROWS_MAX; block++)
     status = make_block(cover, block, error);
@@ -319,7 +320,7 @@ enum sf_status sf_cover_count_create(struct sf_cover_count **out, const struct s
   struct sf_cover_count *count = sf_alloc(sizeof *count);
   if (count == NULL) return SF_ENOMEM;
   bins_init(&count->bins, table);
-  pairs_init(&count->pairs, &count->bins);
+  pairs_init(&count->pairs, &count->bins, false);
   const size_t n = (size_t)count->bins.count;
   count->triples = sf_alloc((n * n * n / 64 + 1) * sizeof *count->triples);
   if (count->triples == NULL) {

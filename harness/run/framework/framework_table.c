@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ALONE: choices of a field beyond them count as one bin, as neighbours of a long range are much alike. SPREAD: of a range with more
- * choices than a domain holds, so many are offered. */
+/* ALONE: of a field with many choices those beyond it count as one bin, as neighbours of a long range are much alike. SPREAD: of a range
+ * with more choices than a domain holds, so many are offered. */
 enum { ALONE = 8, SPREAD = 96, SEED_MAX = (1 << 24) - 1 };
 
 static const struct sf_description *description_of(const struct sf_table *table) {
@@ -90,8 +90,9 @@ static int32_t bins(struct sf_range out[SF_BINS_MAX], const struct sf_table *tab
   const struct sf_range range = table->range[field];
   int32_t count = 0;
   if (sf_table_has(table, field, SF_TRAIT_NUMBER) || range.lo == range.hi) return 0;
-  for (int64_t value = 1; value < ALONE && value <= range.hi; value++) out[count++] = (struct sf_range){value, value};
-  if (range.hi >= ALONE) out[count++] = (struct sf_range){ALONE, range.hi};
+  const int64_t alone = range.hi < SF_BINS_MAX ? SF_BINS_MAX : ALONE;
+  for (int64_t value = 1; value < alone && value <= range.hi; value++) out[count++] = (struct sf_range){value, value};
+  if (range.hi >= alone) out[count++] = (struct sf_range){alone, range.hi};
   return count;
 }
 

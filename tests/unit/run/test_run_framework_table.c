@@ -298,6 +298,29 @@ static void test_cover_all_feasible_pairs_are_met(void **state) {
   check_cover(chained, 2, 2);
 }
 
+/* Where only one field is open there are no pairs, and each of its choices still comes once. */
+static void test_cover_a_lone_field_has_each_choice(void **state) {
+  (void)state;
+  struct sf_description *description = describe("{'name': 'm', 'fields': {'ranks': {'choices': [2], 'layout': true},"
+                                                "'a': {'choices': [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}}}");
+  const struct sf_choice_space space = {.description = description, .ranks_max = 2};
+  const struct sf_table table = sf_framework_table(&space);
+  struct sf_cover *cover = NULL;
+  int64_t seen[11] = {0};
+  assert_int_equal(sf_cover_create(&cover, &table, 5, 1, NULL), SF_OK);
+  assert_int_equal(sf_cover_rows(cover), 10);
+  for (int64_t i = 0; i < 10; i++) {
+    struct sf_case c;
+    int64_t row[SF_SPACE_FIELDS_MAX];
+    assert_int_equal(sf_cover_draw(&c, cover, &table, 5, 1, i, 0, NULL), SF_OK);
+    assert_true(table.kind->of_case(row, &table, &c));
+    seen[row[1]]++;
+  }
+  for (int i = 1; i < 11; i++) assert_int_equal(seen[i], 1);
+  sf_cover_destroy(cover);
+  sf_description_destroy(description);
+}
+
 /* Whatever is fixed, and whatever a source gives, a case is drawn or is refused. */
 static void test_draw_any_bytes_give_an_allowed_case(void **state) {
   const struct fixture *f = *state;
@@ -364,6 +387,7 @@ int main(void) {
       cmocka_unit_test(test_draw_fields_come_with_what_they_need),
       cmocka_unit_test(test_cover_rows_meet_pairs_sooner_than_draws),
       cmocka_unit_test(test_cover_all_feasible_pairs_are_met),
+      cmocka_unit_test(test_cover_a_lone_field_has_each_choice),
       cmocka_unit_test_setup_teardown(test_draw_any_bytes_give_an_allowed_case, open_space, close_space),
       cmocka_unit_test_setup_teardown(test_shrink_ends_one_minimal, open_space, close_space),
   };
