@@ -9,81 +9,6 @@
 
 enum { MAX_RANKS = 65536 }; /* more than any case has */
 
-/* One walk over the fields with two ways to choose: at random, or by an edit of a case. */
-struct codec {
-  const struct sf_space *space;
-  struct sf_draw *draw;       /* NULL: an edit */
-  const struct sf_case *from; /* the case that an edit changes */
-  const struct sf_edit *edit;
-  struct sf_bounds bounds;
-  struct sf_case to; /* what was decided so far */
-  int64_t swarm;
-  enum sf_case_field stuck; /* the field at which the walk failed */
-};
-
-/* SCHEDULE and SEED may be any number of their range. */
-static bool choose_number(struct codec *codec, int64_t *value, enum sf_case_field field) {
-  const struct sf_range range = codec->bounds.at[field];
-  const uint64_t bound = (uint64_t)(range.hi - range.lo) + 1, likely = UINT64_C(1) << 31;
-  const uint32_t zero_percent = field == SF_CASE_SCHEDULE ? 20 : 0;
-  if (codec->draw != NULL) {
-    *value = range.lo + (int64_t)sf_draw_number(codec->draw, bound, likely, zero_percent);
-    return true;
-  }
-  *value = sf_drawn_get(codec->from, field);
-  if (codec->edit->kind[field] == SF_EDIT_RESET) *value = range.lo;
-  if (codec->edit->kind[field] == SF_EDIT_ASSIGN) *value = codec->edit->value[field];
-  return *value >= range.lo && *value <= range.hi;
-}
-
-/* The value that an edit wants for a field, if the bounds allow it; false: take the simplest one. */
-static bool wanted_value(struct codec *codec, int64_t *value, enum sf_case_field field) {
-  const enum sf_edit_kind kind = codec->edit->kind[field];
-  if (kind == SF_EDIT_RESET) return false;
-  *value = kind == SF_EDIT_ASSIGN ? codec->edit->value[field] : sf_drawn_get(codec->from, field);
-  if (kind != SF_EDIT_PREFER) return true; /* the bounds hold nothing else */
-  if (*value < codec->bounds.at[field].lo || *value > codec->bounds.at[field].hi) return false;
-  return sf_bounds_allow(&codec->bounds, field, (struct sf_range){*value, *value});
-}
-
-/* The index of the largest value below `value`; of the simplest one if there is none. */
-static int32_t next_smaller(const struct sf_domain *domain, int64_t value) {
-  int32_t best = -1;
-  for (int32_t i = 0; i < domain->count; i++)
-    if (domain->values[i] < value && (best < 0 || domain->values[i] > domain->values[best])) best = i;
-  return best < 0 ? 0 : best;
-}
-
-static bool choose(struct codec *codec, int64_t *value, enum sf_case_field field) {
-  struct sf_domain domain;
-  if (sf_field_is_number(field)) return choose_number(codec, value, field);
-  if (codec->edit != NULL && wanted_value(codec, value, field)) return true;
-  sf_domain_create(&domain, field, &codec->to, codec->swarm, &codec->bounds, sf_space_asks(codec->space, field));
-  if (domain.count == 0) return false;
-  int32_t at = 0;
-  if (codec->draw != NULL)
-    at = (int32_t)sf_draw_choice(codec->draw, (uint64_t)domain.count, domain.weights);
-  else if (codec->edit->kind[field] == SF_EDIT_PREFER)
-    at = next_smaller(&domain, *value);
-  *value = domain.values[at];
-  return true;
-}
-
-static bool walk(struct codec *codec) {
-  static const uint32_t alike[SF_SWARMS] = {1, 1, 1};
-  sf_case_init(&codec->to);
-  codec->swarm = codec->draw != NULL ? (int64_t)sf_draw_choice(codec->draw, SF_SWARMS, alike) : 0;
-  for (int i = 0; i < SF_CASE_DRAWN; i++) {
-    const enum sf_case_field field = (enum sf_case_field)i;
-    int64_t value = 0;
-    codec->stuck = field;
-    if (!choose(codec, &value, field)) return false;
-    if (!sf_bounds_narrow(&codec->bounds, field, (struct sf_range){value, value})) return false;
-    sf_drawn_put(&codec->to, field, value);
-  }
-  return true;
-}
-
 /* --- decode ------------------------------------------------------------------------------------------------------- */
 
 static bool is_narrowed(const struct sf_space *space, enum sf_case_field field) {
@@ -96,8 +21,9 @@ static void widen(struct sf_space *space, enum sf_case_field field) {
 }
 
 static bool is_feasible(const struct sf_space *space) {
+  const struct sf_table table = sf_layers_table(space);
   struct sf_bounds bounds;
-  sf_bounds_init(&bounds, space);
+  sf_bounds_init(&bounds, &table);
   return sf_bounds_solve(&bounds);
 }
 
@@ -136,42 +62,99 @@ static enum sf_status explain(const struct sf_space *space, struct sf_error *err
   return status;
 }
 
-enum sf_status sf_codec_decode(struct sf_case *out, struct sf_draw *draw, const struct sf_space *space, struct sf_error *error) {
-  return sf_codec_decode_within(out, draw, space, NULL, error);
+/* --- the table ---------------------------------------------------------------------------------------------------- */
+
+bool sf_layers_row(int64_t *row, const struct sf_table *table, const struct sf_case *c) {
+  (void)table;
+  for (int i = 0; i < SF_CASE_DRAWN; i++) row[i] = sf_drawn_get(c, (enum sf_case_field)i);
+  return true;
 }
 
-enum sf_status sf_codec_decode_within(struct sf_case *out, struct sf_draw *draw, const struct sf_space *space,
-                                      const struct sf_range limits[SF_CASE_DRAWN], struct sf_error *error) {
-  struct codec codec = {.space = space, .draw = draw};
+static enum sf_status to_case(struct sf_case *out, const struct sf_table *table, const int64_t *row, struct sf_error *error) {
+  const struct sf_space *space = table->of;
   struct sf_error reason = {0};
-  sf_bounds_init(&codec.bounds, space);
-  for (int i = 0; limits != NULL && i < SF_CASE_DRAWN; i++) {
-    struct sf_range *range = &codec.bounds.at[i];
-    if (limits[i].lo > range->lo) range->lo = limits[i].lo;
-    if (limits[i].hi < range->hi) range->hi = limits[i].hi;
-    if (range->lo > range->hi) return sf_error_set(error, SF_EINPUT, "%s: the limits leave no value", sf_case_fields[i].path);
+  sf_case_init(out);
+  for (int i = 0; i < SF_CASE_DRAWN; i++) sf_drawn_put(out, (enum sf_case_field)i, row[i]);
+  memcpy(out->target, space->target, sizeof out->target);
+  memcpy(out->plant, space->plant, sizeof out->plant);
+  if (sf_case_validate(out, &reason) == SF_OK) return SF_OK;
+  return sf_error_set(error, SF_EINPUT, "no case fits the fields that are set: %.400s", reason.text);
+}
+
+static void append(struct sf_text *out, const struct sf_table *table, int32_t field, struct sf_range range) {
+  (void)table;
+  sf_drawn_append(out, (enum sf_case_field)field, range);
+}
+
+static enum sf_status explain_table(const struct sf_table *table, struct sf_error *error) { return explain(table->of, error); }
+
+static void widen_limits(struct sf_range *ranges, const struct sf_table *table, const int64_t *row) {
+  (void)table;
+  struct sf_range *ranks = &ranges[sf_case_row_limit(SF_LIMIT_RANKS)];
+  const int64_t own = row[SF_CASE_TP] * row[SF_CASE_CP] * row[SF_CASE_DP] * row[SF_CASE_PP];
+  if (own > ranks->hi) *ranks = (struct sf_range){own, own};
+  if (row[SF_CASE_FROZEN] == SF_FROZEN_ALL && row[SF_CASE_TIED] && !row[SF_CASE_ADAPTER])
+    ranges[sf_case_row_limit(SF_LIMIT_UNTRAINED)] = (struct sf_range){1, 1};
+}
+
+static const struct sf_table_kind layers = {.domain = sf_layers_domain,
+                                            .bins = sf_layers_bins,
+                                            .bins_least = 2,
+                                            .append = append,
+                                            .to_case = to_case,
+                                            .of_case = sf_layers_row,
+                                            .explain = explain_table,
+                                            .widen = widen_limits,
+                                            .follow = sf_layers_follow,
+                                            .is_simpler = sf_layers_is_simpler,
+                                            .passes = sf_layers_passes,
+                                            .pass_fields = sf_layers_pass_fields};
+
+/* Axes of the first layout stay: the passes of the shrinker say which of them change. */
+static uint8_t traits_of(enum sf_case_field field) {
+  const char *path = sf_case_fields[field].path;
+  const bool layout = strncmp(path, "layout.", 7) == 0 || strncmp(path, "reload.", 7) == 0 || field == SF_CASE_SCHEDULE;
+  const bool stays = sf_field_kind(field) == SF_KIND_OF_AXIS && !sf_layout_is_second(field);
+  return (uint8_t)((layout ? SF_TRAIT_LAYOUT : 0) | (sf_field_kind(field) == SF_KIND_OF_NUMBER ? SF_TRAIT_NUMBER : 0) |
+                   (field == SF_CASE_SCHEDULE ? SF_TRAIT_OFTEN_ZERO : 0) | (stays ? SF_TRAIT_STAYS : 0));
+}
+
+static void set_limit(struct sf_table *table, int32_t limit, int64_t value) {
+  table->range[sf_case_row_limit((enum sf_case_limit)limit)] = (struct sf_range){value, value};
+}
+
+struct sf_table sf_layers_table(const struct sf_space *space) {
+  struct sf_table table = {.kind = &layers, .of = space, .rules = sf_case_rules(), .field_count = SF_CASE_DRAWN};
+  for (int i = 0; i < SF_CASE_DRAWN; i++) {
+    const struct sf_field *field = &sf_case_fields[i];
+    const int64_t most = sf_layout_first((enum sf_case_field)i) == SF_CASE_ORDER ? SF_ORDER_COUNT - 1 : field->max;
+    table.range[i] = space->is_set[i] ? space->set[i] : (struct sf_range){field->min, most};
+    table.order[i] = (int16_t)i;
+    table.traits[i] = traits_of((enum sf_case_field)i);
   }
-  if (!sf_bounds_solve(&codec.bounds)) {
-    return is_feasible(space) ? sf_error_set(error, SF_EINPUT, "no case fits the limits of this draw: they were made for another space")
-                              : explain(space, error);
-  }
-  if (!walk(&codec)) return sf_error_set(error, SF_EINPUT, "%s: no value fits the fields that are set", sf_case_fields[codec.stuck].path);
-  memcpy(codec.to.target, space->target, sizeof codec.to.target);
-  memcpy(codec.to.plant, space->plant, sizeof codec.to.plant);
-  if (sf_case_validate(&codec.to, &reason) != SF_OK)
-    return sf_error_set(error, SF_EINPUT, "no case fits the fields that are set: %.400s", reason.text);
-  *out = codec.to;
-  return SF_OK;
+  set_limit(&table, SF_LIMIT_RANKS, space->max_ranks);
+  for (int format = 0; format < SF_COMPUTE_COUNT; format++)
+    set_limit(&table, SF_LIMIT_FORMATS + format, !(space->formats_left_out >> format & 1));
+  /* A case where every parameter is frozen has to be asked for, field by field. */
+  set_limit(&table, SF_LIMIT_UNTRAINED, space->is_set[SF_CASE_FROZEN] && space->is_set[SF_CASE_TIED] && space->is_set[SF_CASE_ADAPTER]);
+  return table;
+}
+
+enum sf_status sf_codec_decode(struct sf_case *out, struct sf_draw *draw, const struct sf_space *space, struct sf_error *error) {
+  const struct sf_table table = sf_layers_table(space);
+  int64_t row[SF_SPACE_FIELDS_MAX];
+  const enum sf_status status = sf_table_draw(row, draw, &table, NULL, 0, error);
+  return status == SF_OK ? to_case(out, &table, row, error) : status;
 }
 
 /* --- what a space lacks ------------------------------------------------------------------------------------------- */
 
-static bool is_drawn(enum sf_case_field field, int64_t value, const struct sf_case *c, struct sf_bounds *bounds) {
+static bool is_drawn(int32_t field, const int64_t *row, struct sf_bounds *bounds) {
   struct sf_domain domain;
-  if (sf_field_is_number(field)) return true;
-  sf_domain_create(&domain, field, c, 0, bounds, sf_space_asks(bounds->space, field));
+  if (sf_table_has(bounds->table, field, SF_TRAIT_NUMBER)) return true;
+  sf_layers_domain(&domain, field, row, 0, bounds);
   for (int32_t i = 0; i < domain.count; i++)
-    if (domain.values[i] == value) return true;
+    if (domain.values[i] == row[field]) return true;
   return false;
 }
 
@@ -179,46 +162,24 @@ static bool is_drawn(enum sf_case_field field, int64_t value, const struct sf_ca
 int32_t sf_codec_undrawn(const char *paths[SF_SPACE_FIELDS_MAX], const struct sf_case *c, const struct sf_space *space) {
   struct sf_space allowing = *space;
   struct sf_bounds bounds;
+  int64_t row[SF_CASE_DRAWN];
   int32_t count = 0;
+  (void)sf_layers_row(row, NULL, c);
   if (sf_case_ranks(c) > space->max_ranks) paths[count++] = "max_ranks";
   for (int i = 0; i < SF_CASE_DRAWN; i++) {
     const enum sf_case_field field = (enum sf_case_field)i;
-    const int64_t value = sf_drawn_get(c, field);
-    const bool is_left_out = field == SF_CASE_COMPUTE && space->formats_left_out >> value & 1;
-    if (!is_left_out && (!space->is_set[i] || (value >= space->set[i].lo && value <= space->set[i].hi))) continue;
+    const bool is_left_out = field == SF_CASE_COMPUTE && space->formats_left_out >> row[i] & 1;
+    if (!is_left_out && (!space->is_set[i] || (row[i] >= space->set[i].lo && row[i] <= space->set[i].hi))) continue;
     sf_space_fix_field(&allowing, field, c);
     paths[count++] = sf_case_fields[field].path;
   }
-  sf_bounds_init_around(&bounds, &allowing, c);
+  const struct sf_table table = sf_layers_table(&allowing);
+  sf_bounds_init(&bounds, &table);
+  widen_limits(bounds.at, &table, row);
   (void)sf_bounds_solve(&bounds);
   for (int i = 0; i < SF_CASE_DRAWN; i++) {
-    const int64_t value = sf_drawn_get(c, (enum sf_case_field)i);
-    if (!is_drawn((enum sf_case_field)i, value, c, &bounds)) paths[count++] = sf_case_fields[i].path;
-    (void)sf_bounds_narrow(&bounds, (enum sf_case_field)i, (struct sf_range){value, value});
+    if (!is_drawn(i, row, &bounds)) paths[count++] = sf_case_fields[i].path;
+    (void)sf_bounds_narrow(&bounds, i, (struct sf_range){row[i], row[i]});
   }
   return count;
-}
-
-/* --- edit --------------------------------------------------------------------------------------------------------- */
-
-bool sf_codec_edit(struct sf_case *out, const struct sf_case *c, const struct sf_space *space, const struct sf_edit *edit) {
-  struct codec codec = {.space = space, .from = c, .edit = edit};
-  sf_bounds_init_around(&codec.bounds, space, c);
-  for (int i = 0; i < SF_CASE_DRAWN; i++) {
-    const enum sf_case_field field = (enum sf_case_field)i;
-    struct sf_range *range = &codec.bounds.at[field];
-    if (edit->kind[field] == SF_EDIT_KEEP) {
-      range->lo = range->hi = sf_drawn_get(c, field);
-    } else if (edit->kind[field] == SF_EDIT_ASSIGN) {
-      if (edit->value[field] < range->lo || edit->value[field] > range->hi) return false;
-      range->lo = range->hi = edit->value[field];
-    }
-  }
-  if (!sf_bounds_solve(&codec.bounds) || !walk(&codec)) return false;
-  memcpy(codec.to.target, c->target, sizeof codec.to.target);
-  memcpy(codec.to.plant, c->plant, sizeof codec.to.plant);
-  codec.to.expect = c->expect;
-  if (sf_case_validate(&codec.to, NULL) != SF_OK) return false;
-  *out = codec.to;
-  return true;
 }

@@ -1,17 +1,16 @@
-/* Drawing cases: one walk over the fields that turns choices into a valid case. */
+/* Cases of the built-in layers: the space that they are drawn from, and its table. */
 #ifndef SF_GENERATORS_CODEC_H
 #define SF_GENERATORS_CODEC_H
 
-#include "generators/draw.h"
-#include "harness/space/solver.h"
+#include "generators/table.h"
 #include "harness/spec/case.h"
 
 /* The space that cases are drawn from: the generator's own ranges, narrowed by presets and --set. Plain data: copy by assignment. */
 struct sf_space {
-  int64_t max_ranks;          /* of the drawn world; 8 */
-  bool is_set[SF_SPACE_FIELDS_MAX];     /* by enum sf_case_field: whether `set` holds */
-  bool is_limited[SF_SPACE_FIELDS_MAX]; /* it narrows the generator's own values, and asks for no others (sf_space_limit) */
-  struct sf_range set[SF_SPACE_FIELDS_MAX];
+  int64_t max_ranks;              /* of the drawn world; 8 */
+  bool is_set[SF_CASE_DRAWN];     /* by enum sf_case_field: whether `set` holds */
+  bool is_limited[SF_CASE_DRAWN]; /* it narrows the generator's own values, and asks for no others (sf_space_limit) */
+  struct sf_range set[SF_CASE_DRAWN];
   uint32_t formats_left_out; /* bits of enum sf_compute: not drawn though they lie within the range (sf_space_leave_out) */
   char target[SF_TARGET_TEXT], plant[SF_NAME_TEXT]; /* copied into every case */
 };
@@ -30,6 +29,9 @@ enum sf_status sf_space_leave_out(struct sf_space *space, uint32_t formats, stru
 enum sf_status sf_space_preset(struct sf_space *space, const char *name, struct sf_error *error) SF_MUST_USE; /* presets.h */
 /* Fixes one field to the value it has in c. Asserts that the path exists. */
 void sf_space_fix(struct sf_space *space, const char *path, const struct sf_case *c);
+
+/* Its table, which borrows the space. */
+struct sf_table sf_layers_table(const struct sf_space *space);
 
 /* Draws a case. Whatever the draws are, the case is valid and lies in the space. SF_EINPUT when no case does: the text names the
  * fields that contradict each other. */

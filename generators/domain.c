@@ -71,7 +71,8 @@ static void add_frozen(struct sf_domain *domain) {
 }
 
 static void add_axis(struct sf_domain *domain, const uint32_t weights[9], const struct sf_bounds *bounds) {
-  for (int64_t size = 1; size <= bounds->max_ranks && domain->count < SF_DOMAIN_MAX; size += size < 64 ? 1 : 8)
+  const int64_t ranks_max = bounds->at[sf_case_row_limit(SF_LIMIT_RANKS)].hi;
+  for (int64_t size = 1; size <= ranks_max && domain->count < SF_DOMAIN_MAX; size += size < 64 ? 1 : 8)
     add(domain, size, size <= 8 ? weights[size] : size % 4 == 0 ? 4 : 1);
 }
 
@@ -81,15 +82,15 @@ static void add_up_to(struct sf_domain *domain, int64_t last, uint32_t zero_weig
 }
 
 /* Values of computed fields. The second layout's fields have the values of the first one's: `field` is the first one's. */
-static void add_computed(struct sf_domain *domain, enum sf_case_field field, const struct sf_case *c, const struct sf_bounds *bounds) {
+static void add_computed(struct sf_domain *domain, enum sf_case_field field, const int64_t *row, const struct sf_bounds *bounds) {
   static const uint32_t tp[9] = {0, 30, 36, 6, 26, 1, 3, 1, 8}, pp[9] = {0, 38, 42, 10, 14, 1, 1, 1, 1},
                         dp[9] = {0, 25, 50, 6, 24, 1, 3, 1, 4}, cp[9] = {0, 50, 36, 3, 8, 1, 1, 1, 1};
   switch (field) {
   case SF_CASE_KV_HEADS:
-    add_kv_heads(domain, c->model.heads);
+    add_kv_heads(domain, row[SF_CASE_HEADS]);
     break;
   case SF_CASE_VOCAB_PADDED:
-    add_vocab_padded(domain, c->model.vocab);
+    add_vocab_padded(domain, row[SF_CASE_VOCAB]);
     break;
   case SF_CASE_FROZEN:
     add_frozen(domain);
@@ -107,15 +108,15 @@ static void add_computed(struct sf_domain *domain, enum sf_case_field field, con
     add_axis(domain, cp, bounds);
     break;
   case SF_CASE_RECOMPUTE:
-    add_up_to(domain, c->model.layers, 45, 20);
+    add_up_to(domain, row[SF_CASE_LAYERS], 45, 20);
     break;
   case SF_CASE_FP8_FIRST:
   case SF_CASE_FP8_LAST:
-    add_up_to(domain, c->model.layers - 1, 60, 20);
+    add_up_to(domain, row[SF_CASE_LAYERS] - 1, 60, 20);
     break;
   case SF_CASE_PP_FIRST:
   case SF_CASE_PP_LAST:
-    add_up_to(domain, c->model.layers - 1, 20, 20);
+    add_up_to(domain, row[SF_CASE_LAYERS] - 1, 20, 20);
     break;
   case SF_CASE_ORDER:
     add_up_to(domain, SF_ORDER_COUNT - 1, SF_ORDER_COUNT, 1);
@@ -139,21 +140,6 @@ static void add_computed(struct sf_domain *domain, enum sf_case_field field, con
 
 /* --- narrowing ------------------------------------------------------------------------------------------------------- */
 
-static bool value_fits(struct sf_bounds *bounds, enum sf_case_field field, int64_t value) {
-  const struct sf_range range = bounds->at[field];
-  return value >= range.lo && value <= range.hi && sf_bounds_allow(bounds, field, (struct sf_range){value, value});
-}
-
-static void keep_feasible(struct sf_domain *domain, enum sf_case_field field, struct sf_bounds *bounds) {
-  int32_t kept = 0;
-  for (int32_t i = 0; i < domain->count; i++) {
-    if (!value_fits(bounds, field, domain->values[i])) continue;
-    domain->values[kept] = domain->values[i];
-    domain->weights[kept++] = domain->weights[i];
-  }
-  domain->count = kept;
-}
-
 /* Adds values above those that the generator draws by itself: at most `count`, spread evenly over the range that was asked for. */
 static void add_asked_for(struct sf_domain *domain, struct sf_range range, int32_t count) {
   int64_t from = range.lo;
@@ -169,93 +155,95 @@ static void add_smallest_feasible(struct sf_domain *domain, enum sf_case_field f
   enum { TRIES = 70000, WANTED = 4 };
   const struct sf_range range = bounds->at[field];
   for (int64_t i = 0; i < TRIES && i <= range.hi - range.lo && domain->count < WANTED; i++)
-    if (value_fits(bounds, field, range.lo + i)) add(domain, range.lo + i, UINT32_C(8) >> domain->count);
+    if (sf_bounds_allow(bounds, field, (struct sf_range){range.lo + i, range.lo + i}))
+      add(domain, range.lo + i, UINT32_C(8) >> domain->count);
 }
 
 /* End to end below fp32, rounding may change which experts a token takes, and then later tensors cannot be judged. If every token takes all
  * experts there is no choice. Half of the bf16 and fp16 cases have choices, and one in ten of the fp8 cases. */
-static void prefer_all_experts(struct sf_domain *domain, const struct sf_case *c) {
-  const uint32_t weight = c->precision.compute == SF_COMPUTE_FP8 ? 900 : 100; /* the table's are 100 together */
-  if (c->mode != SF_MODE_E2E || c->precision.compute == SF_COMPUTE_FP32) return;
+static void prefer_all_experts(struct sf_domain *domain, const int64_t *row) {
+  const uint32_t weight = row[SF_CASE_COMPUTE] == SF_COMPUTE_FP8 ? 900 : 100; /* the table's are 100 together */
+  if (row[SF_CASE_MODE] != SF_MODE_E2E || row[SF_CASE_COMPUTE] == SF_COMPUTE_FP32) return;
   for (int32_t i = 0; i < domain->count; i++) {
-    if (domain->values[i] != c->moe.experts) continue;
+    if (domain->values[i] != row[SF_CASE_EXPERTS]) continue;
     domain->weights[i] = weight;
     return;
   }
-  if (c->moe.experts > 0) add(domain, c->moe.experts, weight);
+  if (row[SF_CASE_EXPERTS] > 0) add(domain, row[SF_CASE_EXPERTS], weight);
 }
 
 /* Isolated mode gives gradients, which overflow only if the case asks for that. */
-static bool may_overflow(const struct sf_case *c) {
-  return c->data.overflow || (c->mode == SF_MODE_E2E && c->precision.compute == SF_COMPUTE_FP16 && c->precision.loss_scale_log2 >= 14);
+static bool may_overflow(const int64_t *row) {
+  return row[SF_CASE_OVERFLOW] ||
+         (row[SF_CASE_MODE] == SF_MODE_E2E && row[SF_CASE_COMPUTE] == SF_COMPUTE_FP16 && row[SF_CASE_LOSS_SCALE] >= 14);
 }
 
 /* State that is kept from step to step (a ring of scales, the count of steps without an overflow) is used anew only after as many steps as
  * it holds. Many steps cost as much as many cases. So they are drawn only in isolated mode, where data differ from step to step, and only
  * for the smallest models. */
-static bool wants_many_steps(const struct sf_case *c) {
+static bool wants_many_steps(const int64_t *row) {
   enum { TINY = 16 };
-  const bool keeps = c->precision.fp8_recipe == SF_FP8_DELAYED || c->precision.loss_scale_window > 0;
-  const struct sf_model *m = &c->model;
-  return keeps && c->mode == SF_MODE_ISOLATED && m->layers <= 2 && m->hidden <= 2 * TINY && m->seq <= TINY && m->mtp_depth == 0;
+  const bool keeps = row[SF_CASE_FP8_RECIPE] == SF_FP8_DELAYED || row[SF_CASE_LOSS_SCALE_WINDOW] > 0;
+  return keeps && row[SF_CASE_MODE] == SF_MODE_ISOLATED && row[SF_CASE_LAYERS] <= 2 && row[SF_CASE_HIDDEN] <= 2 * TINY &&
+         row[SF_CASE_SEQ] <= TINY && row[SF_CASE_MTP_DEPTH] == 0;
 }
 
 /* These values are not in the table, so no class that has to be covered contains them. */
-static void add_many_steps(struct sf_domain *out, const struct sf_case *c) {
-  if (!wants_many_steps(c)) return;
+static void add_many_steps(struct sf_domain *out, const int64_t *row) {
+  if (!wants_many_steps(row)) return;
   for (int64_t steps = STEPS_USUAL + 1; steps <= SF_STEPS_MAX; steps++) add(out, steps, steps == SF_STEPS_MAX ? 20 : 5);
 }
 
 /* Changes the weights of values according to the fields that were drawn before. */
-static void lean(struct sf_domain *out, enum sf_case_field field, const struct sf_case *c) {
-  const bool rotates_batch = c->model.positions == SF_POS_ROTARY && c->data.documents == 1 && c->data.padding == 0;
-  const bool has_router_loss = c->moe.aux_micro > 0 || c->moe.z_micro > 0,
-             cuts_mask = has_router_loss && c->data.padding > 0 && c->layout.sp;
-  const bool asks_for_group = c->layout.recompute_sharded || cuts_mask || (c->model.memory_seq > 0 && c->layout.tp > 1);
-  if (field == SF_CASE_LOSS_SCALE && c->precision.compute != SF_COMPUTE_FP16)
-    out->weights[0] *= c->mode == SF_MODE_E2E ? UNSCALED_SHARE_E2E : UNSCALED_SHARE_ISOLATED;
+static void lean(struct sf_domain *out, enum sf_case_field field, const int64_t *row) {
+  const bool rotates_batch = row[SF_CASE_POSITIONS] == SF_POS_ROTARY && row[SF_CASE_DOCUMENTS] == 1 && row[SF_CASE_PADDING] == 0;
+  const bool has_router_loss = row[SF_CASE_AUX] > 0 || row[SF_CASE_Z_LOSS] > 0,
+             cuts_mask = has_router_loss && row[SF_CASE_PADDING] > 0 && row[SF_CASE_SP];
+  const bool asks_for_group = row[SF_CASE_RECOMPUTE_SHARDED] || cuts_mask || (row[SF_CASE_MEMORY_SEQ] > 0 && row[SF_CASE_TP] > 1);
+  if (field == SF_CASE_LOSS_SCALE && row[SF_CASE_COMPUTE] != SF_COMPUTE_FP16)
+    out->weights[0] *= row[SF_CASE_MODE] == SF_MODE_E2E ? UNSCALED_SHARE_E2E : UNSCALED_SHARE_ISOLATED;
   /* Experts share an overflow in a collective of their own. */
-  if (field == SF_CASE_OVERFLOW && c->moe.experts > 0) out->weights[out->count - 1] *= 2;
+  if (field == SF_CASE_OVERFLOW && row[SF_CASE_EXPERTS] > 0) out->weights[out->count - 1] *= 2;
   /* The scale after an overflow shows only in the next step. */
-  if ((field == SF_CASE_LOSS_SCALE_WINDOW || field == SF_CASE_STEPS) && may_overflow(c)) out->weights[0] /= 10;
-  if (field == SF_CASE_RESIDUAL_FP32 && c->precision.compute == SF_COMPUTE_FP32) out->weights[1] = 0; /* no effect in fp32 */
+  if ((field == SF_CASE_LOSS_SCALE_WINDOW || field == SF_CASE_STEPS) && may_overflow(row)) out->weights[0] /= 10;
+  if (field == SF_CASE_RESIDUAL_FP32 && row[SF_CASE_COMPUTE] == SF_COMPUTE_FP32) out->weights[1] = 0; /* no effect in fp32 */
   /* End to end, noise hides most faults of a cast. */
-  if (field == SF_CASE_COMPUTE && c->mode == SF_MODE_E2E) out->weights[SF_COMPUTE_FP8] = out->weights[SF_COMPUTE_FP8] * 2 / 3;
-  if (field == SF_CASE_COMPUTE && c->mode == SF_MODE_ISOLATED) out->weights[SF_COMPUTE_FP8] = out->weights[SF_COMPUTE_FP8] * 3 / 2;
+  if (field == SF_CASE_COMPUTE && row[SF_CASE_MODE] == SF_MODE_E2E) out->weights[SF_COMPUTE_FP8] = out->weights[SF_COMPUTE_FP8] * 2 / 3;
+  if (field == SF_CASE_COMPUTE && row[SF_CASE_MODE] == SF_MODE_ISOLATED)
+    out->weights[SF_COMPUTE_FP8] = out->weights[SF_COMPUTE_FP8] * 3 / 2;
   /* A history of scales begins to matter with the second step, and most where weights are drawn anew for each step. */
-  if (field == SF_CASE_FP8_RECIPE && c->mode == SF_MODE_ISOLATED) out->weights[SF_FP8_DELAYED] *= 3;
-  if (field == SF_CASE_STEPS && c->precision.compute == SF_COMPUTE_FP8 && c->precision.fp8_recipe == SF_FP8_DELAYED) out->weights[0] /= 5;
-  if (field == SF_CASE_STEPS) add_many_steps(out, c);
-  if (field == SF_CASE_MICROBATCHES && c->train.steps > STEPS_USUAL)
+  if (field == SF_CASE_FP8_RECIPE && row[SF_CASE_MODE] == SF_MODE_ISOLATED) out->weights[SF_FP8_DELAYED] *= 3;
+  if (field == SF_CASE_STEPS && row[SF_CASE_COMPUTE] == SF_COMPUTE_FP8 && row[SF_CASE_FP8_RECIPE] == SF_FP8_DELAYED) out->weights[0] /= 5;
+  if (field == SF_CASE_STEPS) add_many_steps(out, row);
+  if (field == SF_CASE_MICROBATCHES && row[SF_CASE_STEPS] > STEPS_USUAL)
     for (int32_t i = 0; i < out->count; i++) out->weights[i] = out->values[i] <= 2 ? out->weights[i] : 1;
   /* A batch that 2 cp divides could be cut instead of the sequence. */
   if (field == SF_CASE_MICROBATCH_SIZE && rotates_batch) out->weights[3] *= 3;
-  if (field == SF_CASE_CP && rotates_batch && c->train.microbatch_size == 4) out->weights[0] /= 4;
+  if (field == SF_CASE_CP && rotates_batch && row[SF_CASE_MICROBATCH_SIZE] == 4) out->weights[0] /= 4;
   /* Routers' losses leave padding out, so it should be there. */
   if (field == SF_CASE_PADDING && has_router_loss) out->weights[0] /= 4;
   /* If modules get their tp group from outside, only another order than the default shows a wrong group. */
   if (field == SF_CASE_ORDER && asks_for_group) out->weights[0] /= 8;
 }
 
-void sf_domain_create(struct sf_domain *out, enum sf_case_field field, const struct sf_case *c, int64_t swarm, struct sf_bounds *bounds,
-                      bool is_asked) {
+void sf_layers_domain(struct sf_domain *out, int32_t at, const int64_t *row, int64_t swarm, struct sf_bounds *bounds) {
+  const enum sf_case_field field = (enum sf_case_field)at;
   const struct sf_range range = bounds->at[field];
   const bool unused = sf_layout_is_second(field) && bounds->at[SF_CASE_RELOAD_AFTER].hi == 0;
-  const enum sf_case_field first = sf_layout_first(field);
   out->count = 0;
   if (unused || range.lo == range.hi) {
     add(out, range.lo, 1);
-    if (!unused) keep_feasible(out, field, bounds);
+    if (!unused) sf_domain_keep_feasible(out, field, bounds);
     return;
   }
   for (int32_t i = 0; i < tables[field].count; i++) add(out, tables[field].choices[i].value, tables[field].choices[i].weight);
-  if (tables[field].count == 0) add_computed(out, first, c, bounds);
-  lean(out, field, c);
+  if (tables[field].count == 0) add_computed(out, sf_layout_first(field), row, bounds);
+  lean(out, field, row);
   const enum sf_field_kind kind = sf_field_kind(field);
   if (kind == SF_KIND_OF_FEATURE || kind == SF_KIND_OF_RARE_COUNT) tilt_features(out, swarm);
-  if (field == SF_CASE_TOPK) prefer_all_experts(out, c);
-  if (is_asked) add_asked_for(out, range, SF_DOMAIN_MAX - out->count < 32 ? SF_DOMAIN_MAX - out->count : 32);
-  keep_feasible(out, field, bounds);
+  if (field == SF_CASE_TOPK) prefer_all_experts(out, row);
+  if (sf_space_asks(bounds->table->of, field)) add_asked_for(out, range, SF_DOMAIN_MAX - out->count < 32 ? SF_DOMAIN_MAX - out->count : 32);
+  sf_domain_keep_feasible(out, field, bounds);
   if (out->count == 0) add_smallest_feasible(out, field, bounds);
 }
 
@@ -300,7 +288,10 @@ static int32_t bins_of_table(struct sf_range out[SF_BINS_MAX], enum sf_case_fiel
   return bins_of_values(out, range, values, count, !is_number || count <= FEW ? count : values[0] == 0 ? 1 : 2);
 }
 
-int32_t sf_domain_bins(struct sf_range out[SF_BINS_MAX], enum sf_case_field field, struct sf_range range, int64_t max_ranks) {
+int32_t sf_layers_bins(struct sf_range out[SF_BINS_MAX], const struct sf_table *table, int32_t at) {
+  const enum sf_case_field field = (enum sf_case_field)at;
+  const struct sf_range range = table->range[field];
+  const int64_t max_ranks = table->range[sf_case_row_limit(SF_LIMIT_RANKS)].hi;
   const int64_t axis[3] = {1, 2, max_ranks > 2 ? max_ranks : 3}, heads[3] = {1, 2, 8}, chunks[3] = {0, 1, 8};
   const int64_t orders[2] = {0, SF_ORDER_COUNT - 1}, frozen[2] = {0, SF_FROZEN_ALL}, amounts[2] = {range.lo, INT64_MAX};
   if (sf_layout_is_second(field)) return 0;

@@ -65,7 +65,7 @@ static void take_factor(struct reader *r, struct sf_rule_term *term) {
     term->factor *= strtoll(r->at, NULL, 10);
   } else {
     term->has = strncmp(r->at, has, prefix) == 0;
-    SF_ASSERT_LT(term->count, 4);
+    SF_ASSERT_LT(term->count, SF_RULE_FACTORS_MAX);
     term->field[term->count++] = (int16_t)(term->has ? take_field(r, r->at + prefix, length - prefix - 1) : take_field(r, r->at, length));
   }
   skip_word(r);
@@ -172,21 +172,60 @@ static void read_rule(const struct sf_rules *rules, struct sf_rule *rule) {
   SF_ASSERT(*r.at == '\0'); /* the rule ends here */
 }
 
-static void add_one(struct sf_rules *rules, const char *text, const char *why) {
+static struct sf_rule *begin_rule(struct sf_rules *rules, const char *why) {
   SF_ASSERT_LT(rules->rule_count, SF_RULES_MAX);
   struct sf_rule *rule = &rules->rule[rules->rule_count];
   memset(rule, 0, sizeof *rule);
-  SF_ASSERT_LT(strlen(text), sizeof rule->text);
-  strcpy(rule->text, text);
   rule->why = why;
-  read_rule(rules, rule);
+  return rule;
+}
+
+static void end_rule(struct sf_rules *rules) {
+  const struct sf_rule *rule = &rules->rule[rules->rule_count];
   for (int32_t i = 0; i < rule->field_count; i++) {
-    const int32_t from = rule->field[i];
+    const int32_t from = sf_rule_field(rule, i);
     rules->of_field[from][rules->rule_count / 64] |= UINT64_C(1) << rules->rule_count % 64;
-    for (int32_t k = 0; k < rule->follower_count; k++)
-      if (rule->field[k] != from) rules->followers[from][rule->field[k] / 64] |= UINT64_C(1) << rule->field[k] % 64;
+    for (int32_t k = 0; k < rule->follower_count; k++) {
+      const int32_t to = sf_rule_field(rule, k);
+      if (to != from) rules->followers[from][to / 64] |= UINT64_C(1) << to % 64;
+    }
   }
   rules->rule_count++;
+}
+
+static void add_one(struct sf_rules *rules, const char *text, const char *why) {
+  struct sf_rule *rule = begin_rule(rules, why);
+  SF_ASSERT_LT(strlen(text), sizeof rule->text);
+  strcpy(rule->text, text);
+  read_rule(rules, rule);
+  end_rule(rules);
+}
+
+void sf_rules_add_conditions(struct sf_rules *rules, const struct sf_rule_condition *conditions, int32_t count, int32_t follower_count,
+                             const char *why) {
+  struct sf_rule *rule = begin_rule(rules, why);
+  rule->condition = conditions;
+  rule->condition_count = rule->field_count = count;
+  rule->follower_count = follower_count;
+  end_rule(rules);
+}
+
+void sf_rules_add_product(struct sf_rules *rules, const int16_t *fields, const int32_t *const *counts_as, int32_t count, int16_t least,
+                          int16_t most) {
+  const struct sf_rule_term of_least = {.factor = 1, .count = 1, .field = {least}}, of_most = {.factor = 1, .count = 1, .field = {most}};
+  struct sf_rule_term product = {.factor = 1, .count = count, .counts_as = counts_as};
+  SF_ASSERT_LE(count, SF_RULE_FACTORS_MAX);
+  memcpy(product.field, fields, (size_t)count * sizeof *fields);
+  for (int side = 0; side < 2; side++) {
+    struct sf_rule *rule = begin_rule(rules, NULL);
+    const struct sf_rule_sum between = {.count = 1, .term = {product}, .lone = -1};
+    const struct sf_rule_sum end = {.count = 1, .term = {side == 0 ? of_least : of_most}, .lone = side == 0 ? least : most};
+    add_relation(rule, (struct sf_rule_relation){SF_RULE_AT_MOST, side == 0 ? end : between, side == 0 ? between : end});
+    memcpy(rule->field, fields, (size_t)count * sizeof *fields);
+    rule->field[count] = side == 0 ? least : most;
+    rule->field_count = count + 1;
+    end_rule(rules);
+  }
 }
 
 /* "moe.* needs moe.experts": of each field of the group but those that are needed themselves. */
@@ -214,7 +253,7 @@ void sf_rules_add(struct sf_rules *rules, const char *text, const char *why) {
 static int64_t term_at(const struct sf_rule_term *term, const int64_t *at) {
   int64_t product = term->factor;
   if (term->has) return at[term->field[0]] > 0 ? product : 0;
-  for (int32_t i = 0; i < term->count; i++) product *= at[term->field[i]];
+  for (int32_t i = 0; i < term->count; i++) product *= sf_rule_factor(term, i, at[term->field[i]]);
   return product;
 }
 
@@ -249,6 +288,8 @@ static bool relation_holds(const struct sf_rule_relation *relation, const int64_
 bool sf_rule_holds(const struct sf_rule *rule, const int64_t *at) {
   for (int32_t i = 0; i < rule->relation_count; i++)
     if (relation_holds(&rule->relation[i], at)) return true;
+  for (int32_t i = 0; i < rule->condition_count; i++)
+    if (sf_rule_condition_holds(&rule->condition[i], at[rule->condition[i].field])) return true;
   return false;
 }
 

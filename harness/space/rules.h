@@ -19,20 +19,24 @@
  *   factor    = NUMBER | FIELD | "has(" FIELD ")"           has: 1 where the field is above 0, else 0
  *
  * To the right of "=" and "!=" stands also a value's name: "mode = isolated". Every number is at least 0, but a difference may be less.
- * 0 divides 0 alone. FIELD may end in ".*" before "needs": the rule then holds for each field of that group. */
+ * 0 divides 0 alone. FIELD may end in ".*" before "needs": the rule then holds for each field of that group.
+ *
+ * A framework describes its own fields, and rules that are no text: lists of conditions, "the field has one of these values". */
 #ifndef SF_SPACE_RULES_H
 #define SF_SPACE_RULES_H
 
 #include "harness/base/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
-  SF_SPACE_FIELDS_MAX = 128, /* of a row */
-  SF_RULES_MAX = 256,
+  SF_SPACE_FIELDS_MAX = 576, /* of a row */
+  SF_RULES_MAX = 1024,
   SF_RULE_RELATIONS_MAX = 4,
-  SF_RULE_FIELDS_MAX = 12 /* that one rule may name */
+  SF_RULE_FACTORS_MAX = 8, /* fields of one product */
+  SF_RULE_FIELDS_MAX = 12  /* that one text may name */
 };
 
 /* What a rule's words mean. */
@@ -46,8 +50,9 @@ struct sf_space_field {
 struct sf_rule_term {
   int64_t factor;
   int32_t count;
-  int16_t field[4];
+  int16_t field[SF_RULE_FACTORS_MAX];
   bool has;
+  const int32_t *const *counts_as; /* what value v of factor i counts as, [i][v]; NULL: itself */
 };
 struct sf_rule_sum {
   int64_t constant;
@@ -62,15 +67,38 @@ struct sf_rule_relation {
   struct sf_rule_sum left, right;
 };
 
-/* Holds where one of its relations does. What stands behind "if" is among them, negated, at the end. */
+/* "The field has one of these values", or none of them. */
+struct sf_rule_condition {
+  int32_t field, count;
+  const int32_t *values; /* ascending */
+  bool none;
+};
+
+/* Holds where one of its relations or conditions does. What stands behind "if" is among them, negated, at the end. */
 struct sf_rule {
   char text[200];
   const char *why; /* NULL, or what the message ends with */
   int32_t relation_count, field_count;
   struct sf_rule_relation relation[SF_RULE_RELATIONS_MAX];
   int32_t follower_count;            /* so many of the fields are bound by the rule; the others only say when */
-  int16_t field[SF_RULE_FIELDS_MAX]; /* each once, followers first */
+  int16_t field[SF_RULE_FIELDS_MAX]; /* each once, followers first; of a rule of conditions their fields stand for these */
+  const struct sf_rule_condition *condition;
+  int32_t condition_count;
 };
+/* The fields that the rule names, 0 <= i < field_count. */
+static inline int32_t sf_rule_field(const struct sf_rule *rule, int32_t i) {
+  return rule->condition_count > 0 ? rule->condition[i].field : rule->field[i];
+}
+/* value: of the condition's field. */
+static inline bool sf_rule_condition_holds(const struct sf_rule_condition *condition, int64_t value) {
+  for (int32_t i = 0; i < condition->count; i++)
+    if (condition->values[i] == value) return !condition->none;
+  return condition->none;
+}
+/* What a value of the term's i-th field counts as in the product. */
+static inline int64_t sf_rule_factor(const struct sf_rule_term *term, int32_t i, int64_t value) {
+  return term->counts_as != NULL ? term->counts_as[i][value] : value;
+}
 
 struct sf_rules {
   const struct sf_space_field *fields; /* borrowed */
@@ -85,6 +113,14 @@ void sf_rules_init(struct sf_rules *rules, const struct sf_space_field *fields, 
 /* Adds a rule. It is part of the program: one that does not follow the grammar is an assertion. why: NULL or a text that outlives the
  * rules. */
 void sf_rules_add(struct sf_rules *rules, const char *text, const char *why);
+/* Adds the rule that one of these conditions holds, each of another field. Their first follower_count fields follow the others. Borrows
+ * them. At most SF_RULES_MAX rules, else it asserts. */
+void sf_rules_add_conditions(struct sf_rules *rules, const struct sf_rule_condition *conditions, int32_t count, int32_t follower_count,
+                             const char *why);
+/* Adds the rules that a product of at most SF_RULE_FACTORS_MAX fields is no less than the field `least` and no more than `most`. Value v of
+ * the i-th of them counts as counts_as[i][v] there, which is borrowed. No field follows another one by them. */
+void sf_rules_add_product(struct sf_rules *rules, const int16_t *fields, const int32_t *const *counts_as, int32_t count, int16_t least,
+                          int16_t most);
 
 /* at: one number for each field. */
 bool sf_rule_holds(const struct sf_rule *rule, const int64_t *at);

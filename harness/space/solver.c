@@ -6,7 +6,7 @@
 
 /* TRAIL_MAX: narrowings that can be undone; what goes beyond is not narrowed, which only costs time. STEPS_MAX: values that one question
  * looks at; VISITS_MAX: rules that one narrowing looks at. */
-enum { TRAIL_MAX = 1024, STEPS_MAX = 1 << 22, VISITS_MAX = 4096, WORDS = SF_RULES_MAX / 64 };
+enum { TRAIL_MAX = 1024, STEPS_MAX = 1 << 22, VISITS_MAX = 4096, WORDS_MAX = SF_RULES_MAX / 64 };
 static const int64_t far = INT64_C(1) << 61; /* beyond any sum that a rule compares */
 
 struct undo {
@@ -16,8 +16,8 @@ struct undo {
 /* One question. */
 struct search {
   struct sf_solver *solver;
-  int32_t steps, trail_count;
-  uint64_t suspects[WORDS]; /* rules that the witness may not keep */
+  int32_t steps, trail_count, words; /* of a set of rules */
+  uint64_t suspects[WORDS_MAX];      /* rules that the witness may not keep */
   struct undo trail[TRAIL_MAX];
 };
 
@@ -29,14 +29,26 @@ static int64_t times(int64_t a, int64_t b) {
   return product > far ? far : product < -far ? -far : product;
 }
 
+static struct sf_range factor_range(const struct sf_rule_term *term, int32_t i, struct sf_range values) {
+  if (term->counts_as == NULL) return values;
+  struct sf_range range = {far, 0};
+  for (int64_t value = values.lo; value <= values.hi; value++) {
+    const int64_t counts_as = term->counts_as[i][value];
+    if (counts_as < range.lo) range.lo = counts_as;
+    if (counts_as > range.hi) range.hi = counts_as;
+  }
+  return range;
+}
+
 /* Of the product of the fields, all at least 0; `without` counts as 1. */
 static struct sf_range product_range(const struct sf_rule_term *term, const struct sf_range *at, int32_t without) {
   struct sf_range range = {1, 1};
   if (term->has) return (struct sf_range){at[term->field[0]].lo > 0, at[term->field[0]].hi > 0};
   for (int32_t i = 0; i < term->count; i++) {
     if (i == without) continue;
-    range.lo = times(range.lo, at[term->field[i]].lo);
-    range.hi = times(range.hi, at[term->field[i]].hi);
+    const struct sf_range own = factor_range(term, i, at[term->field[i]]);
+    range.lo = times(range.lo, own.lo);
+    range.hi = times(range.hi, own.hi);
   }
   return range;
 }
@@ -100,17 +112,37 @@ static enum answer answer_of(const struct sf_rule_relation *relation, const stru
   return PERHAPS;
 }
 
-/* --- narrowing -------------------------------------------------------------------------------------------------- */
-
-static void suspect(uint64_t *set, const struct sf_rules *rules, int32_t field) {
-  for (int32_t i = 0; i < WORDS; i++) set[i] |= rules->of_field[field][i];
+/* How many of the condition's values, which ascend, lie in the range. */
+static int32_t values_within(const struct sf_rule_condition *condition, struct sf_range range) {
+  int32_t count = 0;
+  for (int32_t i = 0; i < condition->count; i++) count += condition->values[i] >= range.lo && condition->values[i] <= range.hi;
+  return count;
 }
+
+static enum answer answer_of_condition(const struct sf_rule_condition *condition, struct sf_range range) {
+  const int32_t within = values_within(condition, range);
+  const enum answer answer = within == 0 ? NEVER : within == range.hi - range.lo + 1 ? ALWAYS : PERHAPS;
+  return condition->none ? opposite(answer) : answer;
+}
+
+/* --- narrowing -------------------------------------------------------------------------------------------------- */
 
 struct narrowing {
   struct search *s;
-  uint64_t todo[WORDS];
   bool failed;
+  uint64_t todo[WORDS_MAX];
 };
+
+static void begin_narrowing(struct narrowing *n, struct search *s) {
+  n->s = s;
+  n->failed = false;
+  memset(n->todo, 0, (size_t)s->words * sizeof *n->todo);
+}
+
+/* Adds the field's rules to a set. */
+static void suspect(uint64_t *set, const struct search *s, int32_t field) {
+  for (int32_t i = 0; i < s->words; i++) set[i] |= s->solver->rules->of_field[field][i];
+}
 
 /* The witness follows a range that leaves it behind. */
 static void set_range(struct narrowing *n, int32_t field, struct sf_range range) {
@@ -123,11 +155,11 @@ static void set_range(struct narrowing *n, int32_t field, struct sf_range range)
   if (n->failed || n->s->trail_count == TRAIL_MAX) return;
   n->s->trail[n->s->trail_count++] = (struct undo){field, *at};
   *at = range;
-  suspect(n->todo, solver->rules, field);
+  suspect(n->todo, n->s, field);
   int64_t *witness = &solver->witness[field];
   if (*witness >= range.lo && *witness <= range.hi) return;
   *witness = *witness < range.lo ? range.lo : range.hi;
-  suspect(n->s->suspects, solver->rules, field);
+  suspect(n->s->suspects, n->s, field);
 }
 
 /* factor * the product of the term's fields lies in lo..hi; factor > 0. */
@@ -144,6 +176,7 @@ static void narrow_term(struct narrowing *n, const struct sf_rule_term *term, in
     return;
   }
   for (int32_t i = 0; i < term->count && !n->failed; i++) {
+    if (term->counts_as != NULL) break; /* the search tries its values */
     const struct sf_range others = product_range(term, at, i);
     struct sf_range range = {0, INT64_MAX};
     if (others.lo > 0) range.hi = most / others.lo;
@@ -172,9 +205,7 @@ static void narrow_at_most(struct narrowing *n, const struct sf_rule_sum *a, con
   }
 }
 
-static bool is_lone_field(const struct sf_rule_sum *sum) {
-  return sum->count == 1 && sum->lone >= 0 && sum->constant == 0;
-}
+static bool is_lone_field(const struct sf_rule_sum *sum) { return sum->count == 1 && sum->lone >= 0 && sum->constant == 0; }
 
 static void narrow_multiple(struct narrowing *n, int32_t field, int64_t of) {
   const struct sf_range range = n->s->solver->at[field];
@@ -225,9 +256,23 @@ static void require(struct narrowing *n, const struct sf_rule_relation *relation
   }
 }
 
-/* One relation that is left must hold; none: the ranges hold no row. */
+/* The condition must hold: it moves the ends of the field's range. */
+static void require_condition(struct narrowing *n, const struct sf_rule_condition *condition) {
+  struct sf_range range = n->s->solver->at[condition->field];
+  const int32_t *values = condition->values;
+  int32_t first = 0, last = condition->count - 1;
+  while (first <= last && values[first] < range.lo) first++;
+  while (first <= last && values[last] > range.hi) last--;
+  for (; condition->none && first <= last && values[first] == range.lo; first++) range.lo++;
+  for (; condition->none && first <= last && values[last] == range.hi; last--) range.hi--;
+  if (!condition->none) range = (struct sf_range){values[first], values[last]}; /* there are some: it is not answered yet */
+  set_range(n, condition->field, range);
+}
+
+/* One relation or condition that is left must hold; none: the ranges hold no row. */
 static void visit(struct narrowing *n, const struct sf_rule *rule) {
   const struct sf_rule_relation *left = NULL;
+  const struct sf_rule_condition *condition = NULL;
   int32_t count = 0;
   for (int32_t i = 0; i < rule->relation_count; i++) {
     const enum answer answer = answer_of(&rule->relation[i], n->s->solver->at);
@@ -236,14 +281,23 @@ static void visit(struct narrowing *n, const struct sf_rule *rule) {
     left = &rule->relation[i];
     count++;
   }
+  for (int32_t i = 0; i < rule->condition_count; i++) {
+    const enum answer answer = answer_of_condition(&rule->condition[i], n->s->solver->at[rule->condition[i].field]);
+    if (answer == ALWAYS) return;
+    if (answer == NEVER) continue;
+    condition = &rule->condition[i];
+    count++;
+  }
   if (count == 0)
     n->failed = true;
-  else if (count == 1)
+  else if (count == 1 && left != NULL)
     require(n, left);
+  else if (count == 1)
+    require_condition(n, condition);
 }
 
-static int32_t take_next(uint64_t *todo) {
-  for (int32_t word = 0; word < WORDS; word++) {
+static int32_t take_next(uint64_t *todo, int32_t words) {
+  for (int32_t word = 0; word < words; word++) {
     if (todo[word] == 0) continue;
     const int32_t bit = __builtin_ctzll(todo[word]);
     todo[word] &= todo[word] - 1;
@@ -255,7 +309,7 @@ static int32_t take_next(uint64_t *todo) {
 static bool narrow(struct narrowing *n) {
   const struct sf_rules *rules = n->s->solver->rules;
   for (int32_t visits = 0; visits < VISITS_MAX && !n->failed; visits++) {
-    const int32_t rule = take_next(n->todo);
+    const int32_t rule = take_next(n->todo, n->s->words);
     if (rule < 0) break;
     visit(n, &rules->rule[rule]);
   }
@@ -281,10 +335,10 @@ struct branch {
 static struct branch branch_of(const struct sf_solver *solver, const struct sf_rule *rule) {
   struct branch branch = {rule, -1, 0, 0};
   for (int32_t i = 0; i < rule->field_count; i++) {
-    const struct sf_range range = solver->at[rule->field[i]];
-    const int64_t values = range.hi - range.lo;
+    const int32_t field = sf_rule_field(rule, i);
+    const int64_t values = solver->at[field].hi - solver->at[field].lo;
     if (values == 0) continue;
-    if (branch.open++ == 0 || values < branch.values) branch.field = rule->field[i], branch.values = values;
+    if (branch.open++ == 0 || values < branch.values) branch.field = field, branch.values = values;
   }
   return branch;
 }
@@ -293,7 +347,7 @@ static struct branch branch_of(const struct sf_solver *solver, const struct sf_r
 static struct branch choose_branch(struct search *s) {
   const struct sf_solver *solver = s->solver;
   struct branch best = {NULL, -1, 0, 0};
-  for (int32_t word = 0; word < WORDS; word++)
+  for (int32_t word = 0; word < s->words; word++)
     for (uint64_t left = s->suspects[word]; left != 0; left &= left - 1) {
       const struct sf_rule *rule = &solver->rules->rule[word * 64 + __builtin_ctzll(left)];
       if (sf_rule_holds(rule, solver->witness)) {
@@ -310,10 +364,11 @@ static bool search(struct search *s);
 
 static bool try_value(struct search *s, int32_t field, int64_t value) {
   const int32_t before = s->trail_count;
-  struct narrowing n = {.s = s};
+  struct narrowing n;
+  begin_narrowing(&n, s);
   set_range(&n, field, (struct sf_range){value, value});
   s->solver->witness[field] = value;
-  suspect(s->suspects, s->solver->rules, field);
+  suspect(s->suspects, s, field);
   if (narrow(&n) && search(s)) return true;
   undo(s, before);
   return false;
@@ -341,7 +396,8 @@ static bool search(struct search *s) {
 static void begin(struct search *s, struct sf_solver *solver) {
   s->solver = solver;
   s->steps = s->trail_count = 0;
-  memset(s->suspects, 0, sizeof s->suspects);
+  s->words = (solver->rules->rule_count + 63) / 64;
+  memset(s->suspects, 0, (size_t)s->words * sizeof *s->suspects);
 }
 
 /* What the search decides is taken back, and only its witness stays; what the rules imply is kept. */
@@ -353,7 +409,8 @@ static bool find_witness(struct search *s) {
 }
 
 static bool ask(struct search *s, int32_t field, struct sf_range range) {
-  struct narrowing n = {.s = s};
+  struct narrowing n;
+  begin_narrowing(&n, s);
   set_range(&n, field, range);
   return narrow(&n) && find_witness(s);
 }
@@ -363,7 +420,7 @@ static bool is_witness_with(struct sf_solver *solver, int32_t field, int64_t val
   const int64_t before = solver->witness[field];
   bool holds = true;
   solver->witness[field] = value;
-  for (int32_t word = 0; word < WORDS && holds; word++)
+  for (int32_t word = 0; word < (solver->rules->rule_count + 63) / 64 && holds; word++)
     for (uint64_t of = solver->rules->of_field[field][word]; of != 0 && holds; of &= of - 1)
       holds = sf_rule_holds(&solver->rules->rule[word * 64 + __builtin_ctzll(of)], solver->witness);
   solver->witness[field] = before;
@@ -400,7 +457,6 @@ bool sf_solver_narrow(struct sf_solver *solver, int32_t field, struct sf_range r
 }
 
 void sf_solver_init(struct sf_solver *solver, const struct sf_rules *rules, const struct sf_range *ranges) {
-  memset(solver, 0, sizeof *solver);
   solver->rules = rules;
   for (int32_t i = 0; i < rules->field_count; i++) {
     const int64_t plain = rules->fields[i].plain;
@@ -409,10 +465,10 @@ void sf_solver_init(struct sf_solver *solver, const struct sf_rules *rules, cons
     solver->witness[i] = plain < ranges[i].lo ? ranges[i].lo : plain > ranges[i].hi ? ranges[i].hi : plain;
   }
   struct search s;
-  struct narrowing n = {.s = &s};
+  struct narrowing n;
   begin(&s, solver);
-  memset(n.todo, 0xff, sizeof n.todo);
-  for (int32_t i = rules->rule_count; i < SF_RULES_MAX; i++) n.todo[i / 64] &= ~(UINT64_C(1) << i % 64);
-  memcpy(s.suspects, n.todo, sizeof s.suspects);
+  begin_narrowing(&n, &s);
+  for (int32_t i = 0; i < rules->rule_count; i++) n.todo[i / 64] |= UINT64_C(1) << i % 64;
+  memcpy(s.suspects, n.todo, (size_t)s.words * sizeof *s.suspects);
   solver->feasible = narrow(&n) && find_witness(&s);
 }

@@ -1,22 +1,22 @@
 #include "harness/worker/description.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/assert.h"
 #include "harness/base/nearest.h"
 #include "harness/base/reals.h"
-#include "harness/worker/conditions.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIELDS_MAX = SF_DESCRIPTION_FIELDS_MAX, PATH_TEXT = 128, DRAWS_DEFAULT = 9, DRAWS_MAX = 64, RANKS_MAX = 256 };
+enum { FIELDS_MAX = SF_DESCRIPTION_FIELDS_MAX, PATH_TEXT = 128, DRAWS_DEFAULT = 9, DRAWS_MAX = 64, RANKS_MAX = SF_DESCRIPTION_RANKS_MAX };
 
 struct field {
-  const char *path;       /* key of the description's object */
-  const json_t *choices;  /* an array, or NULL: a whole number */
+  const char *path;      /* key of the description's object */
+  const json_t *choices; /* an array, or NULL: a whole number */
   json_int_t min, max, step;
   bool layout, has_ranks;
-  const json_t *needs;    /* an object, or NULL */
+  const json_t *needs; /* an object, or NULL */
 };
 
 struct sf_description {
@@ -26,29 +26,25 @@ struct sf_description {
   const json_t *rules; /* an array, or NULL */
   const json_t *ranks; /* an array of paths, or NULL: the field "ranks" */
   bool scripts;
-  struct sf_condition_table *rule_table, *needs_table; /* the same by place: a row for each rule, for each field */
+  struct sf_rules *rows;  /* refusals, needs and limits of ranks, over rows */
+  struct sf_arena *arena; /* of what they borrow */
+  int32_t axis_count;
+  int16_t axes[SF_RULE_FACTORS_MAX];          /* fields whose product is the number of ranks */
+  const int32_t *counts[SF_RULE_FACTORS_MAX]; /* of each choice of an axis */
 };
 
 /* --- paths ------------------------------------------------------------------------------------------------------ */
 
-const json_t *sf_case_path_get(const json_t *object, const char *path) {
-  char part[PATH_TEXT];
-  for (const char *dot; object && (dot = strchr(path, '.')) != NULL; path = dot + 1) {
-    snprintf(part, sizeof part, "%.*s", (int)(dot - path), path);
-    object = json_object_get(object, part);
-  }
-  return json_object_get(object, path);
-}
-
-bool sf_case_path_set(json_t *object, const char *path, const json_t *value) {
+/* Puts a value where its path says, in objects that are made where they lack. Takes the value, which may be NULL; false on no memory. */
+static bool set_path(json_t *object, const char *path, json_t *value) {
   char part[PATH_TEXT];
   for (const char *dot; (dot = strchr(path, '.')) != NULL; path = dot + 1) {
     snprintf(part, sizeof part, "%.*s", (int)(dot - path), path);
     json_t *inner = json_object_get(object, part);
-    if (!inner && json_object_set_new(object, part, inner = json_object()) != 0) return false;
+    if (!inner) json_object_set_new(object, part, inner = json_object());
     object = inner;
   }
-  return json_object_set_new(object, path, json_deep_copy(value)) == 0;
+  return json_object_set_new(object, path, value) == 0;
 }
 
 static const struct field *find_field(const struct sf_description *description, const char *path) {
@@ -135,8 +131,10 @@ static enum sf_status check_ranks_product(const struct sf_description *descripti
                           "describe: ranks[%zu]: expected the path of a field with \"layout\": true and numbers from 1 to %d", i,
                           RANKS_MAX);
   }
-  if (json_is_array(description->ranks) && json_array_size(description->ranks) > 0 && !find_field(description, "ranks")) return SF_OK;
-  return sf_error_set(error, SF_EINPUT, "describe: ranks: expected an array of paths, and no field \"ranks\" beside it");
+  const size_t count = json_is_array(description->ranks) ? json_array_size(description->ranks) : 0;
+  if (count > 0 && count <= SF_RULE_FACTORS_MAX && !find_field(description, "ranks")) return SF_OK;
+  return sf_error_set(error, SF_EINPUT, "describe: ranks: expected an array of 1 to %d paths, and no field \"ranks\" beside it",
+                      SF_RULE_FACTORS_MAX);
 }
 
 static enum sf_status check_ranks_field(const struct sf_description *description, struct sf_error *error) {
@@ -201,25 +199,116 @@ static enum sf_status check_rules(const struct sf_description *description, stru
   return SF_OK;
 }
 
+/* --- rules ------------------------------------------------------------------------------------------------------ */
+
+static int64_t index_in(const json_t *array, const json_t *value) {
+  for (size_t i = 0; i < json_array_size(array); i++) {
+    if (json_equal(json_array_get(array, i), value)) return (int64_t)i;
+  }
+  return -1;
+}
+
+/* The place of a value among the field's choices; -1: it is not one of them. */
+static int64_t find_choice(const struct field *field, const json_t *value) {
+  const json_int_t number = json_integer_value(value);
+  if (field->choices) return index_in(field->choices, value);
+  const bool in_range = json_is_integer(value) && number >= field->min && number <= field->max;
+  return in_range && (number - field->min) % field->step == 0 ? (number - field->min) / field->step : -1;
+}
+
+/* Adds a value to an ascending list, unless it is there. */
+static void insert(int32_t *values, int32_t *count, int32_t value) {
+  int32_t at = *count;
+  while (at > 0 && values[at - 1] > value) at--;
+  if (at > 0 && values[at - 1] == value) return;
+  for (int32_t i = (*count)++; i > at; i--) values[i] = values[i - 1];
+  values[at] = value;
+}
+
+/* "The field has one of these values", or none of them. Values that it does not offer are left out. False on no memory. */
+static bool make_condition(struct sf_rule_condition *out, const struct sf_description *description, const char *path, const json_t *values,
+                           bool none) {
+  const struct field *field = find_field(description, path);
+  int32_t *places = sf_arena_alloc(description->arena, (json_array_size(values) + 1) * sizeof *places), count = 0;
+  for (size_t i = 0; places && i < json_array_size(values); i++) {
+    const int64_t choice = find_choice(field, json_array_get(values, i));
+    if (choice >= 0) insert(places, &count, (int32_t)choice);
+  }
+  *out = (struct sf_rule_condition){(int32_t)(field - description->fields), count, places, none};
+  return places != NULL;
+}
+
+/* A case in which all conditions hold is refused. */
+static bool add_refusal(struct sf_description *description, const json_t *refusal) {
+  json_t *when = json_object_get(refusal, "when"), *values;
+  struct sf_rule_condition *conditions = sf_arena_alloc(description->arena, (json_object_size(when) + 1) * sizeof *conditions);
+  const char *path;
+  int32_t count = 0;
+  if (!conditions) return false;
+  json_object_foreach(when, path, values) if (!make_condition(&conditions[count++], description, path, values, true)) return false;
+  sf_rules_add_conditions(description->rows, conditions, count, count, json_string_value(json_object_get(refusal, "reason")));
+  return true;
+}
+
+/* Where one of its needs does not hold, a field is plain, unless the limit says that this may be. */
+static bool add_needs(struct sf_description *description, int32_t field) {
+  static const int32_t zero = 0;
+  const int32_t limit = sf_description_limit(description, SF_DESCRIPTION_NEEDS);
+  const char *path;
+  json_t *values;
+  json_object_foreach((json_t *)(uintptr_t)description->fields[field].needs, path, values) {
+    struct sf_rule_condition *conditions = sf_arena_alloc(description->arena, 3 * sizeof *conditions);
+    if (!conditions || !make_condition(&conditions[1], description, path, values, false)) return false;
+    conditions[0] = (struct sf_rule_condition){field, 1, &zero, false};
+    conditions[2] = (struct sf_rule_condition){limit, 1, &zero, false};
+    sf_rules_add_conditions(description->rows, conditions, 3, 1, NULL);
+  }
+  return true;
+}
+
+/* Adds the field to those whose product is the number of ranks. */
+static bool add_axis(struct sf_description *description, int32_t field) {
+  const int64_t count = sf_description_choice_count(description, field);
+  int32_t *ranks = sf_arena_alloc(description->arena, (size_t)count * sizeof *ranks);
+  for (int64_t k = 0; ranks && k < count; k++) {
+    json_t *choice = sf_description_choice(description, field, k);
+    ranks[k] = (int32_t)json_integer_value(choice);
+    json_decref(choice);
+  }
+  description->axes[description->axis_count] = (int16_t)field;
+  description->counts[description->axis_count++] = ranks;
+  return ranks != NULL;
+}
+
 static bool names_ranks(const struct sf_description *description, const char *path) {
   for (size_t i = 0; i < json_array_size(description->ranks); i++)
     if (strcmp(json_string_value(json_array_get(description->ranks, i)), path) == 0) return true;
   return !description->ranks && strcmp(path, "ranks") == 0;
 }
 
-/* Makes tables of rules and needs by place, for drawing. */
-static enum sf_status make_tables(struct sf_description *description) {
-  enum sf_status status = sf_condition_table_create(&description->rule_table);
-  if (status == SF_OK) status = sf_condition_table_create(&description->needs_table);
-  for (size_t i = 0; status == SF_OK && i < json_array_size(description->rules); i++) {
-    status = sf_condition_table_add(description->rule_table, description, json_object_get(json_array_get(description->rules, i), "when"));
+static enum sf_status make_rules(struct sf_description *description, struct sf_error *error) {
+  static const char *const limits[SF_DESCRIPTION_LIMITS] = {"the case's seed", "least ranks", "most ranks", "needs"};
+  const int32_t count = description->field_count;
+  struct sf_space_field *fields = sf_arena_alloc(description->arena, (size_t)(count + SF_DESCRIPTION_LIMITS) * sizeof *fields);
+  size_t rules = json_array_size(description->rules) + 2;
+  bool made = fields != NULL;
+  for (int32_t i = 0; i < count; i++) rules += json_object_size(description->fields[i].needs);
+  if (rules > SF_RULES_MAX)
+    return sf_error_set(error, SF_EINPUT, "describe: refuses: with what fields need these are %zu rules, at most %d", rules, SF_RULES_MAX);
+  for (int32_t i = 0; made && i < count + SF_DESCRIPTION_LIMITS; i++)
+    fields[i] = (struct sf_space_field){i < count ? description->fields[i].path : limits[i - count], 0, NULL};
+  if (made) sf_rules_init(description->rows, fields, count + SF_DESCRIPTION_LIMITS);
+  for (size_t i = 0; made && i < json_array_size(description->rules); i++)
+    made = add_refusal(description, json_array_get(description->rules, i));
+  for (int32_t i = 0; made && i < count; i++) {
+    description->fields[i].has_ranks = names_ranks(description, description->fields[i].path);
+    made = add_needs(description, i) && (!description->fields[i].has_ranks || add_axis(description, i));
   }
-  for (int32_t i = 0; status == SF_OK && i < description->field_count; i++) {
-    struct field *field = &description->fields[i];
-    field->has_ranks = names_ranks(description, field->path);
-    status = sf_condition_table_add(description->needs_table, description, field->needs);
-  }
-  return status;
+  if (!made) return SF_ENOMEM;
+  sf_rules_add_product(description->rows, description->axes, description->counts, description->axis_count,
+                       (int16_t)sf_description_limit(description, SF_DESCRIPTION_RANKS_LEAST),
+                       (int16_t)sf_description_limit(description, SF_DESCRIPTION_RANKS_MOST));
+  return SF_OK;
 }
 
 static enum sf_status read_description(struct sf_description *description, struct sf_error *error) {
@@ -256,16 +345,21 @@ static enum sf_status read_description(struct sf_description *description, struc
   if (status == SF_OK) status = check_ranks_field(description, error);
   if (status == SF_OK) status = check_rules(description, error);
   if (status == SF_OK) status = check_needs(description, error);
-  return status == SF_OK ? make_tables(description) : status;
+  return status == SF_OK ? make_rules(description, error) : status;
 }
 
 enum sf_status sf_description_create(struct sf_description **out, const json_t *value, struct sf_error *error) {
   struct sf_description *description = sf_alloc(sizeof *description);
   if (!description) return SF_ENOMEM;
   description->value = json_deep_copy(value);
-  const enum sf_status status = description->value ? read_description(description, error) : SF_ENOMEM;
-  if (status == SF_OK) *out = description;
-  else sf_description_destroy(description);
+  description->rows = sf_alloc(sizeof *description->rows);
+  description->arena = sf_arena_create(1 << 14, false);
+  const enum sf_status status =
+      description->value && description->rows && description->arena ? read_description(description, error) : SF_ENOMEM;
+  if (status == SF_OK)
+    *out = description;
+  else
+    sf_description_destroy(description);
   return status;
 }
 
@@ -273,8 +367,8 @@ void sf_description_destroy(struct sf_description *description) {
   if (!description) return;
   json_decref(description->value);
   sf_free(description->fields);
-  sf_condition_table_destroy(description->rule_table);
-  sf_condition_table_destroy(description->needs_table);
+  sf_arena_destroy(description->arena);
+  sf_free(description->rows);
   sf_free(description);
 }
 
@@ -311,17 +405,23 @@ json_t *sf_description_choice(const struct sf_description *description, int32_t 
   return field->choices ? json_incref(json_array_get(field->choices, (size_t)choice)) : json_integer(field->min + choice * field->step);
 }
 
+static char *text_of(const json_t *value) {
+  char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+  if (text) sf_reals_shorten(text);
+  return text;
+}
+
+char *sf_description_choice_text(const struct sf_description *description, int32_t field, int64_t choice) {
+  json_t *value = sf_description_choice(description, field, choice);
+  char *text = text_of(value);
+  json_decref(value);
+  return text;
+}
+
 int32_t sf_description_rule_count(const struct sf_description *description) { return (int32_t)json_array_size(description->rules); }
 
 const char *sf_description_rule_reason(const struct sf_description *description, int32_t rule) {
   return json_string_value(json_object_get(json_array_get(description->rules, (size_t)rule), "reason"));
-}
-
-struct sf_conditions sf_description_rule(const struct sf_description *description, int32_t rule) {
-  return sf_condition_table_row(description->rule_table, rule);
-}
-struct sf_conditions sf_description_needs(const struct sf_description *description, int32_t field) {
-  return sf_condition_table_row(description->needs_table, field);
 }
 
 int32_t sf_description_find_field(const struct sf_description *description, const char *path) {
@@ -329,33 +429,16 @@ int32_t sf_description_find_field(const struct sf_description *description, cons
   return field ? (int32_t)(field - description->fields) : -1;
 }
 
-static int64_t index_in(const json_t *array, const json_t *value) {
-  for (size_t i = 0; i < json_array_size(array); i++) {
-    if (json_equal(json_array_get(array, i), value)) return (int64_t)i;
-  }
-  return -1;
-}
-
-/* The place of a value among the field's choices; -1: it is not one of them. */
-static int64_t find_choice(const struct field *field, const json_t *value) {
-  const json_int_t number = json_integer_value(value);
-  if (field->choices) return index_in(field->choices, value);
-  const bool in_range = json_is_integer(value) && number >= field->min && number <= field->max;
-  return in_range && (number - field->min) % field->step == 0 ? (number - field->min) / field->step : -1;
-}
-
 int64_t sf_description_find_choice(const struct sf_description *description, int32_t at, const json_t *value) {
-  return value ? find_choice(&description->fields[at], value) : 0;
+  return find_choice(&description->fields[at], value);
 }
 
 /* --- cases ------------------------------------------------------------------------------------------------------ */
 
-static enum sf_status check_value(const struct field *field, const json_t *value, struct sf_error *error) {
-  if (find_choice(field, value) >= 0) return SF_OK;
-  char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY), *choices = json_dumps(field->choices, JSON_COMPACT);
-  if (text) sf_reals_shorten(text);
-  if (choices) sf_reals_shorten(choices);
-  if (choices) sf_error_set(error, SF_EINPUT, "%s: %.100s is none of %.200s", field->path, text ? text : "?", choices);
+static enum sf_status refuse_value(const struct field *field, const json_t *value, struct sf_error *error) {
+  char *text = text_of(value), *choices = text_of(field->choices);
+  if (choices)
+    sf_error_set(error, SF_EINPUT, "%s: %.100s is none of %.200s", field->path, text ? text : "?", choices);
   else
     sf_error_set(error, SF_EINPUT, "%s: %.100s is not one of %lld, %lld, .. %lld", field->path, text ? text : "?", (long long)field->min,
                  (long long)(field->min + field->step), (long long)field->max);
@@ -364,9 +447,9 @@ static enum sf_status check_value(const struct field *field, const json_t *value
   return SF_EINPUT;
 }
 
-/* Checks that every member, at any depth, is a field or an object of fields. prefix: path of the object, followed by a dot. */
-static enum sf_status check_members(const struct sf_description *description, const json_t *object, const char *prefix,
-                                    struct sf_error *error) {
+/* Reads every member, at any depth: a field, or an object of fields. prefix: path of the object, followed by a dot. */
+static enum sf_status read_members(int64_t *row, const struct sf_description *description, const json_t *object, const char *prefix,
+                                   struct sf_error *error) {
   const char *key;
   json_t *value;
   json_object_foreach((json_t *)(uintptr_t)object, key, value) {
@@ -378,77 +461,83 @@ static enum sf_status check_members(const struct sf_description *description, co
       return sf_description_unknown(description, path, error);
     }
     if (field) {
-      status = check_value(field, value, error);
+      const int64_t choice = find_choice(field, value);
+      row[field - description->fields] = choice;
+      if (choice < 0) status = refuse_value(field, value, error);
     } else {
       snprintf(path, sizeof path, "%s%s.", prefix, key);
-      status = check_members(description, value, path, error);
+      status = read_members(row, description, value, path, error);
     }
     if (status != SF_OK) return status;
   }
   return SF_OK;
 }
 
-/* Copies the fields of a case; if `function` is set, without the fields of the layout. */
-static json_t *copy_fields(const struct sf_description *description, const json_t *c, bool function) {
-  json_t *copy = json_object();
-  for (int32_t i = 0; copy && i < description->field_count; i++) {
-    const struct field *field = &description->fields[i];
-    if (function && field->layout) continue;
-    const json_t *value = sf_case_path_get(c, field->path);
-    json_t *first = value || field->choices ? NULL : json_integer(field->min);
-    if (!value) value = field->choices ? json_array_get(field->choices, 0) : first;
-    const bool set = sf_case_path_set(copy, field->path, value);
-    json_decref(first);
-    if (set) continue;
-    json_decref(copy);
+enum sf_status sf_description_row(int64_t *row, const struct sf_description *description, const json_t *c, struct sf_error *error) {
+  if (!json_is_object(c)) return sf_error_set(error, SF_EINPUT, "a case is a JSON object");
+  memset(row, 0, (size_t)(description->field_count + SF_DESCRIPTION_LIMITS) * sizeof *row);
+  row[sf_description_limit(description, SF_DESCRIPTION_RANKS_LEAST)] = 1;
+  row[sf_description_limit(description, SF_DESCRIPTION_RANKS_MOST)] = RANKS_MAX;
+  return read_members(row, description, c, "", error);
+}
+
+json_t *sf_description_case(const int64_t *row, const struct sf_description *description, enum sf_description_part part) {
+  json_t *c = json_object();
+  for (int32_t i = 0; c && i < description->field_count; i++) {
+    if (part == SF_DESCRIPTION_SET ? row[i] == 0 : part == SF_DESCRIPTION_FUNCTION && description->fields[i].layout) continue;
+    if (set_path(c, description->fields[i].path, sf_description_choice(description, i, row[i]))) continue;
+    json_decref(c);
     return NULL;
   }
-  return copy;
+  return c;
 }
 
 enum sf_status sf_description_complete(json_t **out, const struct sf_description *description, const json_t *c, struct sf_error *error) {
-  if (!json_is_object(c)) return sf_error_set(error, SF_EINPUT, "a case is a JSON object");
-  const enum sf_status status = check_members(description, c, "", error);
+  int64_t row[SF_SPACE_FIELDS_MAX];
+  const enum sf_status status = sf_description_row(row, description, c, error);
   if (status != SF_OK) return status;
-  json_t *complete = copy_fields(description, c, false);
-  if (!complete) return SF_ENOMEM;
-  *out = complete;
-  return SF_OK;
+  json_t *complete = sf_description_case(row, description, SF_DESCRIPTION_ALL);
+  if (complete) *out = complete;
+  return complete ? SF_OK : SF_ENOMEM;
+}
+
+const struct sf_rules *sf_description_rules(const struct sf_description *description) { return description->rows; }
+
+int32_t sf_description_limit(const struct sf_description *description, enum sf_description_limit limit) {
+  return description->field_count + (int32_t)limit;
+}
+
+int32_t sf_description_ranks_at(const struct sf_description *description, const int64_t *row) {
+  int64_t ranks = 1;
+  for (int32_t i = 0; i < description->axis_count && ranks <= RANKS_MAX; i++) ranks *= description->counts[i][row[description->axes[i]]];
+  return ranks <= RANKS_MAX ? (int32_t)ranks : RANKS_MAX + 1;
+}
+
+/* The row of a complete case. */
+static void row_of(int64_t *row, const struct sf_description *description, const json_t *complete) {
+  const enum sf_status status = sf_description_row(row, description, complete, NULL);
+  SF_ASSERT_EQ(status, SF_OK);
 }
 
 int32_t sf_description_ranks(const struct sf_description *description, const json_t *complete) {
-  if (!description->ranks) return (int32_t)json_integer_value(json_object_get(complete, "ranks"));
-  json_int_t ranks = 1;
-  for (size_t i = 0; i < json_array_size(description->ranks) && ranks <= RANKS_MAX; i++) {
-    ranks *= json_integer_value(sf_case_path_get(complete, json_string_value(json_array_get(description->ranks, i))));
-  }
-  return ranks <= RANKS_MAX ? (int32_t)ranks : RANKS_MAX + 1;
-}
-
-int32_t sf_description_ranks_at(const struct sf_description *description, const int32_t *at) {
-  json_int_t ranks = 1;
-  for (int32_t i = 0; i < description->field_count && ranks <= RANKS_MAX; i++) {
-    const struct field *field = &description->fields[i];
-    if (!field->has_ranks) continue;
-    ranks *= field->choices ? json_integer_value(json_array_get(field->choices, (size_t)at[i])) : field->min + at[i] * field->step;
-  }
-  return ranks <= RANKS_MAX ? (int32_t)ranks : RANKS_MAX + 1;
+  int64_t row[SF_SPACE_FIELDS_MAX];
+  row_of(row, description, complete);
+  return sf_description_ranks_at(description, row);
 }
 
 const char *sf_description_refusal(const struct sf_description *description, const json_t *complete) {
-  for (size_t i = 0; i < json_array_size(description->rules); i++) {
-    const json_t *rule = json_array_get(description->rules, i);
-    const char *path;
-    json_t *values;
-    bool applies = true;
-    json_object_foreach(json_object_get(rule, "when"), path, values) applies &= index_in(values, sf_case_path_get(complete, path)) >= 0;
-    if (applies) return json_string_value(json_object_get(rule, "reason"));
-  }
+  const struct sf_rules *rules = sf_description_rules(description);
+  int64_t row[SF_SPACE_FIELDS_MAX];
+  row_of(row, description, complete);
+  for (int32_t i = 0; i < sf_description_rule_count(description); i++)
+    if (!sf_rule_holds(&rules->rule[i], row)) return rules->rule[i].why;
   return NULL;
 }
 
 char *sf_description_function_text(const struct sf_description *description, const json_t *complete) {
-  json_t *function = copy_fields(description, complete, true);
+  int64_t row[SF_SPACE_FIELDS_MAX];
+  row_of(row, description, complete);
+  json_t *function = sf_description_case(row, description, SF_DESCRIPTION_FUNCTION);
   char *text = function ? json_dumps(function, JSON_COMPACT) : NULL;
   json_decref(function);
   return text;

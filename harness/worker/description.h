@@ -4,19 +4,19 @@
 #ifndef SF_WORKER_DESCRIPTION_H
 #define SF_WORKER_DESCRIPTION_H
 
-#include "harness/base/status.h"
+#include "harness/space/rules.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct sf_description;
-enum { SF_DESCRIPTION_FIELDS_MAX = 512 };
+enum { SF_DESCRIPTION_FIELDS_MAX = 512, SF_DESCRIPTION_RANKS_MAX = 256 };
 
 /* From a worker's answer to `describe`. Strict: unknown keys, fields without choices, and rules about fields that do not exist are refused
  * with one line that names the place. Copies what it keeps. SF_EINPUT, SF_ENOMEM. */
 enum sf_status sf_description_create(struct sf_description **out, const json_t *value, struct sf_error *error) SF_MUST_USE;
-void sf_description_destroy(struct sf_description *description); /* takes NULL */
+void sf_description_destroy(struct sf_description *description);           /* takes NULL */
 const char *sf_description_name(const struct sf_description *description); /* of the framework; belongs to the description */
 /* Perturbed runs that the worker asks for, to be judged by. */
 int32_t sf_description_draws(const struct sf_description *description);
@@ -34,39 +34,41 @@ bool sf_description_field_has_ranks(const struct sf_description *description, in
 int64_t sf_description_choice_count(const struct sf_description *description, int32_t field); /* at least 1 */
 /* The value of a choice of the field; 0 is the plainest. A new reference, NULL on no memory. */
 json_t *sf_description_choice(const struct sf_description *description, int32_t field, int64_t choice);
+/* The same as compact JSON, as people write numbers. The caller frees it with free; NULL on no memory. */
+char *sf_description_choice_text(const struct sf_description *description, int32_t field, int64_t choice);
 /* Rules, counted from 0: what the worker does not support, and the reason in its words, which belongs to the description. */
 int32_t sf_description_rule_count(const struct sf_description *description);
 const char *sf_description_rule_reason(const struct sf_description *description, int32_t rule);
-/* "The field has one of these choices", as places. A rule refuses a case in which all its conditions hold. A field whose needs do not all
- * hold changes nothing. Borrowed from the description. */
-struct sf_condition {
-  int32_t field, count;
-  const int32_t *choices;
-};
-struct sf_conditions {
-  int32_t count;
-  const struct sf_condition *items;
-};
-/* The conditions of a rule; the needs of a field, which may be none. */
-struct sf_conditions sf_description_rule(const struct sf_description *description, int32_t rule);
-struct sf_conditions sf_description_needs(const struct sf_description *description, int32_t field);
-/* at: one place for each field. */
-bool sf_condition_holds(const struct sf_condition *condition, const int32_t *at);
-/* Place of the field with this path, and of the choice with this value (NULL: 0); -1 when there is none. */
+/* Place of the field with this path, and of the choice with this value; -1 when there is none. */
 int32_t sf_description_find_field(const struct sf_description *description, const char *path);
 int64_t sf_description_find_choice(const struct sf_description *description, int32_t field, const json_t *value);
-/* A member of a case by a field's path; borrowed, NULL when it is not there. Setting copies the value; false on no memory. */
-const json_t *sf_case_path_get(const json_t *c, const char *path);
-bool sf_case_path_set(json_t *c, const char *path, const json_t *value);
 
-/* The case with each left-out field at its first choice, fields in the description's order (a new reference). SF_EINPUT: a member that is
- * not a field, or a value that the field does not offer; SF_ENOMEM. */
+/* A case as a row: the place of each field's choice, 0 for the plainest; behind them the case's own seed, and limits that are no part of a
+ * case. */
+enum sf_description_limit {
+  SF_DESCRIPTION_SEED,
+  SF_DESCRIPTION_RANKS_LEAST, /* how many ranks a case has at least, and at most */
+  SF_DESCRIPTION_RANKS_MOST,
+  SF_DESCRIPTION_NEEDS, /* 1: a field whose needs do not all hold is plain, as it changes nothing; 0: it need not be */
+  SF_DESCRIPTION_LIMITS
+};
+int32_t sf_description_limit(const struct sf_description *description, enum sf_description_limit limit); /* its place in a row */
+/* What is refused, what fields need, and the limits of ranks, as rules over rows. The first sf_description_rule_count are the refusals. */
+const struct sf_rules *sf_description_rules(const struct sf_description *description);
+/* The row of a case, complete or not: SF_SPACE_FIELDS_MAX numbers; seed 0, limits as wide as they can be. SF_EINPUT: a member that is not a
+ * field, or a value that the field does not offer. */
+enum sf_status sf_description_row(int64_t *row, const struct sf_description *description, const json_t *c,
+                                  struct sf_error *error) SF_MUST_USE;
+enum sf_description_part { SF_DESCRIPTION_ALL, SF_DESCRIPTION_SET, SF_DESCRIPTION_FUNCTION };
+/* The case of a row, fields in the description's order (a new reference): all, those that are not plain, or those of the function. NULL on
+ * no memory. */
+json_t *sf_description_case(const int64_t *row, const struct sf_description *description, enum sf_description_part part);
+/* The case with each left-out field at its first choice. As sf_description_row fails, and SF_ENOMEM. */
 enum sf_status sf_description_complete(json_t **out, const struct sf_description *description, const json_t *c,
                                        struct sf_error *error) SF_MUST_USE;
 /* Ranks of a complete case's candidate run: its field "ranks", or the product of the fields that the description names instead. */
 int32_t sf_description_ranks(const struct sf_description *description, const json_t *complete);
-/* The same for choices, given as one place for each field. */
-int32_t sf_description_ranks_at(const struct sf_description *description, const int32_t *at);
+int32_t sf_description_ranks_at(const struct sf_description *description, const int64_t *row); /* the same of a row */
 /* Why the worker does not support a complete case; NULL when it does. The text belongs to the description. */
 const char *sf_description_refusal(const struct sf_description *description, const json_t *complete);
 /* A complete case without its layout fields, as a text: cases with equal texts share one reference. The caller frees it with free; NULL on

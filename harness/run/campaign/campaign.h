@@ -2,6 +2,7 @@
 #ifndef SF_RUN_CAMPAIGN_H
 #define SF_RUN_CAMPAIGN_H
 
+#include "generators/codec.h"
 #include "generators/cover.h"
 #include "harness/base/system/directories.h"
 #include "harness/run/campaign/known.h"
@@ -11,7 +12,6 @@
 #include <signal.h>
 
 struct sf_choice_space;
-struct sf_choice_cover;
 
 enum { SF_OUT_TEXT = SF_PATH_TEXT - 272 /* a finding's folder and a file in it have room */, SF_CAMPAIGN_PLANTS_MAX = 128 };
 
@@ -25,9 +25,8 @@ struct sf_campaign_options {
   int64_t stop_after; /* hand out cases until this run has booked so many signatures that are new and not known; 0 = no limit */
   int64_t layouts;    /* cases that share a logical function (and its reference), >= 1 */
   const char *plants[SF_CAMPAIGN_PLANTS_MAX];
-  int32_t plant_count;                  /* plants are given to the logical functions in turn */
-  struct sf_cover *cover;               /* owned; NULL, or which pairs of choices the first cases have (sf_campaign_cover) */
-  struct sf_choice_cover *choice_cover; /* the same of a framework's fields */
+  int32_t plant_count;    /* plants are given to the logical functions in turn */
+  struct sf_cover *cover; /* owned; NULL, or which pairs of choices the first cases have (sf_campaign_cover) */
   struct sf_known known;
   char store_path[SF_PATH_TEXT];
   bool resume;
@@ -45,6 +44,10 @@ struct sf_campaign_options {
 
 /* Whether the caller wants it to end. */
 static inline bool sf_campaign_is_stopped(const struct sf_campaign_options *options) { return options->stop && *options->stop; }
+
+/* What the campaign draws from, unless it is one of operations. Borrows the options. */
+struct sf_table sf_campaign_table(const struct sf_campaign_options *options);
+
 /* Case `index` of a campaign: a function of (seed, options that stand in sf_campaign_text, index) alone. */
 enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_options *options, int64_t index,
                                 struct sf_error *error) SF_MUST_USE;

@@ -3,7 +3,7 @@
 #include "harness/base/bytes.h"
 #include "harness/base/hash.h"
 #include "harness/run/campaign/campaign.h"
-#include "harness/run/framework/framework_case.h"
+#include "harness/run/framework/framework_table.h"
 #include "harness/run/opfuzz/op_target.h"
 
 #include <inttypes.h>
@@ -11,19 +11,21 @@
 #include <string.h>
 
 /* A case that contains the trigger of a known finding is drawn again, except in this share of the logical functions. */
-enum { KNOWN_PERCENT = 10, REDRAWS_MAX = 16 };
+enum { KNOWN_PERCENT = 10, REDRAWS_MAX = 16, RELAYOUTS = 8 };
 
-/* Version of the generator: raised when the same seed begins to draw other cases. */
-enum { GENERATOR_VERSION = 3 };
+/* Versions of the generator: raised when the same seed begins to draw other cases. */
+enum { GENERATOR_VERSION = 3, FRAMEWORK_VERSION = 4 };
+
+struct sf_table sf_campaign_table(const struct sf_campaign_options *options) {
+  return options->framework ? sf_framework_table(options->framework) : sf_layers_table(&options->space);
+}
 
 enum sf_status sf_campaign_cover(struct sf_campaign_options *options, struct sf_error *error) {
   sf_cover_destroy(options->cover);
   options->cover = NULL;
-  sf_choice_cover_destroy(options->choice_cover);
-  options->choice_cover = NULL;
   if (options->pool.operations) return SF_OK;
-  if (options->framework) return sf_choice_cover_create(&options->choice_cover, options->framework, options->seed, error);
-  return sf_cover_create(&options->cover, &options->space, options->seed, options->layouts, error);
+  const struct sf_table table = sf_campaign_table(options);
+  return sf_cover_create(&options->cover, &table, options->seed, options->layouts, error);
 }
 
 static bool is_wanted(const struct sf_campaign_options *options, const struct sf_case *c, uint64_t block) {
@@ -31,33 +33,25 @@ static bool is_wanted(const struct sf_campaign_options *options, const struct sf
   return known_allowed || !sf_known_triggered(&options->known, c);
 }
 
-static enum sf_status framework_case(struct sf_case *out, const struct sf_campaign_options *options, int64_t index,
-                                     struct sf_error *error) {
-  enum { ATTEMPTS_MAX = REDRAWS_MAX * SF_FRAMEWORK_LAYOUT_ATTEMPTS };
-  for (uint64_t attempt = 0;; attempt++) {
-    const enum sf_status status =
-        sf_framework_case_draw(out, options->framework, options->choice_cover, options->seed, options->layouts, index, attempt, error);
-    if (status != SF_OK || attempt == ATTEMPTS_MAX || is_wanted(options, out, (uint64_t)(index / options->layouts))) return status;
-  }
-}
-
 enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_options *options, int64_t index, struct sf_error *error) {
   const uint64_t block = (uint64_t)(index / options->layouts);
-  if (options->framework) return framework_case(out, options, index, error);
   if (options->pool.operations) {
     struct sf_op_case c;
     sf_op_case_draw(&c, options->pool.operations, options->seed, (uint64_t)index);
     sf_op_case_put(out, options->pool.operations, &c);
     return SF_OK;
   }
+  /* A framework's reference costs most, so another layout of the same function is tried first. */
+  const uint64_t relayouts = options->framework ? RELAYOUTS : 1;
+  const struct sf_table table = sf_campaign_table(options);
   for (uint64_t attempt = 0;; attempt++) {
     /* A second draw follows no row of the covering table, whose limits may contradict it. */
-    const uint64_t seed = attempt ? sf_hash_u64(options->seed, attempt) : options->seed;
+    const uint64_t function = attempt / relayouts, seed = function ? sf_hash_u64(options->seed, function) : options->seed;
     const enum sf_status status =
-        sf_cover_draw(out, attempt ? NULL : options->cover, &options->space, seed, options->layouts, index, error);
+        sf_cover_draw(out, function ? NULL : options->cover, &table, seed, options->layouts, index, attempt % relayouts, error);
     if (status != SF_OK) return status;
     if (options->plant_count) snprintf(out->plant, sizeof out->plant, "%s", options->plants[block % (uint64_t)options->plant_count]);
-    if (attempt == REDRAWS_MAX || is_wanted(options, out, block)) return SF_OK;
+    if (attempt == REDRAWS_MAX * relayouts || is_wanted(options, out, block)) return SF_OK;
   }
 }
 
@@ -101,7 +95,7 @@ static void append_framework(struct sf_text *text, const struct sf_choice_space 
   sf_text_append(text, "framework=%s\nfields=%016" PRIx64 "\nframework_ranks=%d\n", sf_description_name(description), fields,
                  space->ranks_max);
   for (int32_t i = 0; i < sf_description_field_count(description); i++) {
-    if (space->is_fixed[i]) sf_text_append(text, "%s=choice %d\n", sf_description_field_path(description, i), space->fixed.at[i]);
+    if (space->is_fixed[i]) sf_text_append(text, "%s=choice %d\n", sf_description_field_path(description, i), space->fixed[i]);
   }
 }
 
@@ -110,8 +104,8 @@ enum sf_status sf_campaign_text(char **out, const struct sf_campaign_options *op
   const struct sf_space *space = &options->space;
   uint64_t known = 0;
   for (int32_t i = 0; i < options->known.count; i++) known = hash_known(known, &options->known.entries[i]);
-  sf_text_append(&text, "generator=%d\nseed=%" PRIu64 "\nlayouts=%" PRId64 "\nmax_ranks=%" PRId64 "\n", GENERATOR_VERSION, options->seed,
-                 options->layouts, space->max_ranks);
+  sf_text_append(&text, "generator=%d\nseed=%" PRIu64 "\nlayouts=%" PRId64 "\nmax_ranks=%" PRId64 "\n",
+                 options->framework ? FRAMEWORK_VERSION : GENERATOR_VERSION, options->seed, options->layouts, space->max_ranks);
   if (options->pool.operations)
     sf_text_append(&text, "known=%016" PRIx64 "\ntarget=%s\nmax_elements=%" PRId64 "\n", known, options->pool.operations->name,
                    options->pool.operations->max_elements);
@@ -119,7 +113,7 @@ enum sf_status sf_campaign_text(char **out, const struct sf_campaign_options *op
     sf_text_append(&text, "known=%016" PRIx64 "\ntarget=%s\n", known, space->target);
   const bool is_real = options->pool.launcher || options->inside_mpi;
   sf_text_append(&text, "backend=%s\n", !is_real ? "sim" : options->pool.nccl ? "nccl" : "mpi");
-  if (options->cover || options->choice_cover) sf_text_append(&text, "cover=pairs\n");
+  if (options->cover) sf_text_append(&text, "cover=pairs\n");
   for (int32_t i = 0; i < options->plant_count; i++) sf_text_append(&text, "plant=%s\n", options->plants[i]);
   for (int i = 0; i < SF_CASE_DRAWN; i++) {
     if (!space->is_set[i]) continue;

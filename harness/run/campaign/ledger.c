@@ -410,7 +410,8 @@ static enum sf_status count_cover(void *ctx, const struct sf_store_verdict *verd
 
 static enum sf_status open_cover(struct sf_ledger *ledger) {
   if (!ledger->options->cover) return SF_OK;
-  const enum sf_status status = sf_cover_count_create(&ledger->cover, &ledger->options->space);
+  const struct sf_table table = sf_campaign_table(ledger->options);
+  const enum sf_status status = sf_cover_count_create(&ledger->cover, &table);
   return status != SF_OK ? status : sf_store_each_verdict(ledger->store, count_cover, ledger, &ledger->error);
 }
 

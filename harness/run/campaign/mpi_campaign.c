@@ -215,8 +215,9 @@ static void shrink_culprit(struct mpi_campaign *k, const struct sf_booking *b, c
   if (!confirm(&s, b->c, result)) return;
   result->min_outcome = s.last;
   result->min = *b->c;
-  if (options->shrink_budget > 0 && sf_shrink_run(&result->min, b->c, sf_shrink_passes_of_layers(&options->space), still_fails, &s,
-                                                  options->shrink_budget, &report) == SF_OK) {
+  const struct sf_table table = sf_layers_table(&options->space);
+  if (options->shrink_budget > 0 &&
+      sf_shrink_run(&result->min, b->c, &table, still_fails, &s, options->shrink_budget, &report) == SF_OK) {
     result->min_outcome = s.last;
     result->evaluations = (int32_t)report.evaluations;
     result->budget = options->shrink_budget;

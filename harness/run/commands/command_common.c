@@ -13,7 +13,6 @@
 #include "harness/run/support/json.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/trial/mutants.h"
-#include "harness/worker/choice_cover.h"
 #include "harness/worker/shell.h"
 #include "targets/plugin/plugin_target.h"
 #include "targets/target.h"
@@ -424,8 +423,6 @@ void sf_campaign_options_clear(struct sf_campaign_options *options) {
   options->replay_options = NULL;
   sf_cover_destroy(options->cover);
   options->cover = NULL;
-  sf_choice_cover_destroy(options->choice_cover);
-  options->choice_cover = NULL;
   if (options->framework) sf_description_destroy((struct sf_description *)(uintptr_t)options->framework->description);
   options->framework = NULL;
 }

@@ -3,6 +3,7 @@
 #define SF_RUN_COMMAND_COMMON_H
 
 #include "harness/run/campaign/campaign.h"
+#include "harness/run/framework/framework_table.h"
 #include "harness/run/framework/framework_target.h"
 #include "harness/run/opfuzz/op_target.h"
 #include "harness/run/report/report.h"

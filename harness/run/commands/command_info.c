@@ -1,7 +1,6 @@
 /* merge, list and describe. */
 #include "generators/presets.h"
 #include "harness/base/nearest.h"
-#include "harness/base/reals.h"
 #include "harness/base/sinks.h"
 #include "harness/comm/manner.h"
 #include "harness/run/commands/command_common.h"
@@ -106,12 +105,9 @@ static void print_fields(const struct sf_description *description) {
     const int64_t count = sf_description_choice_count(description, i);
     for (int64_t k = 0; k < count; k++) {
       if (k == CHOICES_SHOWN && count > CHOICES_SHOWN + 1) k = count - 1, sf_print(stdout, " ..");
-      json_t *choice = sf_description_choice(description, i, k);
-      char *text = choice ? json_dumps(choice, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-      if (text) sf_reals_shorten(text);
+      char *text = sf_description_choice_text(description, i, k);
       sf_print(stdout, " %s", text ? text : "?");
       free(text);
-      json_decref(choice);
     }
     sf_print(stdout, "\n");
   }

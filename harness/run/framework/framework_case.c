@@ -1,42 +1,11 @@
 #include "harness/run/framework/framework_case.h"
 
 #include "harness/base/alloc.h"
-#include "harness/base/hash.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* --- drawing ---------------------------------------------------------------------------------------------------- */
-
-enum sf_status sf_framework_case_put(struct sf_case *out, const struct sf_choices *choices, const struct sf_description *description,
-                                     int64_t seed, struct sf_error *error) {
-  json_t *object = sf_choices_case(choices, description, false);
-  char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
-  sf_case_init(out);
-  const bool fits = snprintf(out->target, sizeof out->target, "%s", sf_description_name(description)) < (int)sizeof out->target;
-  out->seed = seed;
-  enum sf_status status = text ? sf_case_set_framework(out, text, error) : SF_ENOMEM;
-  if (!fits)
-    status = sf_error_set(error, SF_EINPUT, "describe: name: at most %zu bytes, not '%.60s..'", sizeof out->target - 1,
-                          sf_description_name(description));
-  sf_free(text);
-  json_decref(object);
-  return status;
-}
-
-enum sf_status sf_framework_case_draw(struct sf_case *out, const struct sf_choice_space *space, const struct sf_choice_cover *cover,
-                                      uint64_t seed, int64_t layouts, int64_t index, uint64_t attempt, struct sf_error *error) {
-  const uint64_t functions = attempt / SF_FRAMEWORK_LAYOUT_ATTEMPTS, redraw = attempt % SF_FRAMEWORK_LAYOUT_ATTEMPTS;
-  const int64_t block = index / layouts;
-  const bool covers = cover && functions == 0 && block < sf_choice_cover_rows(cover);
-  const uint64_t function =
-      covers ? sf_choice_cover_function(cover, block) : sf_hash_u64(functions ? sf_hash_u64(seed, functions) : seed, (uint64_t)block);
-  struct sf_choices choices;
-  const enum sf_status status = sf_choices_draw(&choices, space, function, index % layouts, redraw, error);
-  return status == SF_OK ? sf_framework_case_put(out, &choices, space->description, (int64_t)(function >> 40), error) : status;
-}
 
 /* --- running ---------------------------------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 #define SF_RUN_FRAMEWORK_TARGET_H
 
 #include "harness/run/framework/framework.h"
-#include "harness/worker/choices.h"
+#include "harness/worker/description.h"
 
 enum { SF_FRAMEWORK_COMMAND_TEXT = 2048 };
 

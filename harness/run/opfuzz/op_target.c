@@ -65,7 +65,7 @@ static enum sf_status declare_limits(struct sf_op_entry *entry, const struct sha
       if (strcmp(entry->op->dims[i], declared->limits[k].dimension) != 0) continue;
       if (declared->limits[k].max > 0 && declared->limits[k].max < SF_OP_DIM_LIMIT) entry->dim_max[i] = declared->limits[k].max;
       if (declared->limits[k].multiple > 0) entry->dim_multiple[i] = declared->limits[k].multiple;
-      if (sf_op_field_min(entry, SF_OP_DIM + i) > entry->dim_max[i])
+      if (sf_op_field_range(entry, SF_OP_DIM + i).least > entry->dim_max[i])
         return sf_error_set(error, SF_EINPUT, "operation %s: dimension %s has no size within its limits", declared->name,
                             declared->limits[k].dimension);
     }

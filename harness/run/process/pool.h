@@ -5,6 +5,7 @@
 #ifndef SF_RUN_POOL_H
 #define SF_RUN_POOL_H
 
+#include "generators/codec.h"
 #include "generators/shrink.h"
 #include "harness/device/device.h"
 #include "harness/run/trial/outcome.h"

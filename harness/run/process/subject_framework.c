@@ -1,6 +1,7 @@
 /* Cases of a framework, which a worker of its own drives. */
 #include "harness/base/sinks.h"
 #include "harness/run/framework/framework_case.h"
+#include "harness/run/framework/framework_table.h"
 #include "harness/run/framework/framework_target.h"
 #include "harness/run/process/subject.h"
 
@@ -54,7 +55,11 @@ static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, cons
   const struct sf_description *description = options->description;
   enum sf_status status = description ? SF_OK : sf_framework_ask_description(&asked, options->framework, NULL);
   if (!description) description = asked;
-  if (status == SF_OK) status = sf_shrink_run(min, &job->c, sf_framework_shrink_passes(description), still_fails, ctx, job->budget, report);
+  if (status == SF_OK) {
+    const struct sf_choice_space space = {.description = description, .ranks_max = (int32_t)sf_case_ranks(&job->c)};
+    const struct sf_table table = sf_framework_table(&space);
+    status = sf_shrink_run(min, &job->c, &table, still_fails, ctx, job->budget, report);
+  }
   sf_description_destroy(asked);
   return status;
 }

@@ -103,7 +103,8 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
 
 static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, const struct sf_pool_options *options,
                              bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, struct sf_shrink_report *report) {
-  return sf_shrink_run(min, &job->c, sf_shrink_passes_of_layers(options->space), still_fails, ctx, job->budget, report);
+  const struct sf_table table = sf_layers_table(options->space);
+  return sf_shrink_run(min, &job->c, &table, still_fails, ctx, job->budget, report);
 }
 
 /* --- reports --------------------------------------------------------------------------------------------------- */

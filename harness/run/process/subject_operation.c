@@ -3,7 +3,7 @@
 #include "harness/base/alloc.h"
 #include "harness/base/system/clock.h"
 #include "harness/run/opfuzz/op_report.h"
-#include "harness/run/opfuzz/op_shrink.h"
+#include "harness/run/opfuzz/op_table.h"
 #include "harness/run/process/subject.h"
 #include "targets/plugin/plugin_target.h"
 
@@ -200,10 +200,14 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
 static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, const struct sf_pool_options *options,
                              bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, struct sf_shrink_report *report) {
   const struct sf_op_target *target = NULL;
-  const enum sf_status status = find_target(&target, options->operations, job->c.target, NULL);
-  const struct sf_op_shrinking of = {.target = target, .is_slow = job->was_hang};
+  struct sf_op_case c;
+  enum sf_status status = find_target(&target, options->operations, job->c.target, NULL);
   const int64_t budget = job->was_hang && job->budget > SF_OP_SLOW_BUDGET ? SF_OP_SLOW_BUDGET : job->budget;
-  return status == SF_OK ? sf_shrink_run(min, &job->c, sf_op_shrink_passes(&of), still_fails, ctx, budget, report) : status;
+  if (status == SF_OK) status = sf_op_case_of(&c, &job->c, target, NULL);
+  if (status != SF_OK) return status;
+  const struct sf_op_table of = {target, &target->entries[c.entry]};
+  const struct sf_table table = sf_op_table(&of, job->was_hang);
+  return sf_shrink_run(min, &job->c, &table, still_fails, ctx, budget, report);
 }
 
 static void tell(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome) {

@@ -30,18 +30,19 @@ static double seconds(void) {
 }
 
 static void check_covers(const struct sf_space *space, uint64_t seed, int64_t layouts) {
+  const struct sf_table table = sf_layers_table(space);
   struct sf_cover *cover;
   struct sf_cover_count *count;
   struct sf_error error = {SF_OK, ""};
   struct sf_text missing = {0};
   const double start = seconds();
-  if (sf_cover_create(&cover, space, seed, layouts, &error) != SF_OK) fail_msg("%s", error.text);
+  if (sf_cover_create(&cover, &table, seed, layouts, &error) != SF_OK) fail_msg("%s", error.text);
   const double built = seconds() - start;
-  assert_int_equal(sf_cover_count_create(&count, space), SF_OK);
+  assert_int_equal(sf_cover_count_create(&count, &table), SF_OK);
   const int64_t rows = sf_cover_rows(cover);
   for (int64_t i = 0; i < rows; i++) {
     struct sf_case c;
-    if (sf_cover_draw(&c, cover, space, seed, layouts, i, &error) != SF_OK) fail_msg("%s", error.text);
+    if (sf_cover_draw(&c, cover, &table, seed, layouts, i, 0, &error) != SF_OK) fail_msg("%s", error.text);
     assert_int_equal(sf_case_validate(&c, NULL), SF_OK);
     sf_cover_count_add(count, &c);
   }
@@ -75,11 +76,12 @@ static void assert_settings(const struct sf_space *space, const char *missing) {
 static void test_cover_missing_pair_is_told_as_settings(void **state) {
   (void)state;
   const struct sf_space space = space_of(NULL);
+  const struct sf_table table = sf_layers_table(&space);
   struct sf_error error = {0};
   struct sf_cover *cover = NULL;
   struct sf_cover_count *count = NULL;
-  assert_int_equal(sf_cover_create(&cover, &space, 1, LAYOUTS, &error), SF_OK);
-  assert_int_equal(sf_cover_count_create(&count, &space), SF_OK);
+  assert_int_equal(sf_cover_create(&cover, &table, 1, LAYOUTS, &error), SF_OK);
+  assert_int_equal(sf_cover_count_create(&count, &table), SF_OK);
   for (int64_t i = 0; i < sf_cover_rows(cover); i++) {
     struct sf_text missing = {0};
     struct sf_case c;
@@ -87,7 +89,7 @@ static void test_cover_missing_pair_is_told_as_settings(void **state) {
     if (i == 0) assert_string_equal(missing.data, "mode=isolated with precision.compute=fp32");
     if (missing.data) assert_settings(&space, missing.data);
     sf_text_destroy(&missing);
-    assert_int_equal(sf_cover_draw(&c, cover, &space, 1, LAYOUTS, i, &error), SF_OK);
+    assert_int_equal(sf_cover_draw(&c, cover, &table, 1, LAYOUTS, i, 0, &error), SF_OK);
     sf_cover_count_add(count, &c);
   }
   sf_cover_count_destroy(count);
@@ -130,16 +132,17 @@ static bool same_logical(const struct sf_case *a, const struct sf_case *b) {
 static void test_cover_draw_blocks_share_the_logical_function(void **state) {
   (void)state;
   const struct sf_space space = space_of(NULL);
+  const struct sf_table table = sf_layers_table(&space);
   struct sf_cover *cover, *again;
-  assert_int_equal(sf_cover_create(&cover, &space, 9, LAYOUTS, NULL), SF_OK);
-  assert_int_equal(sf_cover_create(&again, &space, 9, LAYOUTS, NULL), SF_OK);
+  assert_int_equal(sf_cover_create(&cover, &table, 9, LAYOUTS, NULL), SF_OK);
+  assert_int_equal(sf_cover_create(&again, &table, 9, LAYOUTS, NULL), SF_OK);
   struct sf_case first, c, other, plain;
   memset(&first, 0, sizeof first);
   int differs = 0;
   for (int64_t i = 0; i < sf_cover_rows(cover) + 40; i++) {
-    assert_int_equal(sf_cover_draw(&c, cover, &space, 9, LAYOUTS, i, NULL), SF_OK);
-    assert_int_equal(sf_cover_draw(&other, again, &space, 9, LAYOUTS, i, NULL), SF_OK);
-    assert_int_equal(sf_cover_draw(&plain, NULL, &space, 9, LAYOUTS, i, NULL), SF_OK);
+    assert_int_equal(sf_cover_draw(&c, cover, &table, 9, LAYOUTS, i, 0, NULL), SF_OK);
+    assert_int_equal(sf_cover_draw(&other, again, &table, 9, LAYOUTS, i, 0, NULL), SF_OK);
+    assert_int_equal(sf_cover_draw(&plain, NULL, &table, 9, LAYOUTS, i, 0, NULL), SF_OK);
     assert_memory_equal(&c, &other, sizeof c);
     if (i % LAYOUTS == 0) first = c;
     assert_true(same_logical(&first, &c));
@@ -155,18 +158,17 @@ static void test_cover_draw_blocks_share_the_logical_function(void **state) {
 static void test_cover_levels_are_ascending_disjoint_and_few(void **state) {
   (void)state;
   const struct sf_space space = space_of(NULL);
-  struct sf_bounds bounds;
-  sf_bounds_init(&bounds, &space);
+  const struct sf_table table = sf_layers_table(&space);
   for (int field = 0; field < SF_CASE_DRAWN; field++) {
     struct sf_range ranges[SF_BINS_MAX];
-    const int32_t count = sf_domain_bins(ranges, (enum sf_case_field)field, bounds.at[field], space.max_ranks);
+    const int32_t count = sf_layers_bins(ranges, &table, field);
     for (int32_t i = 0; i < count; i++) {
       assert_true(ranges[i].lo <= ranges[i].hi);
       if (i > 0) assert_true(ranges[i - 1].hi < ranges[i].lo);
     }
   }
   struct sf_range tp[SF_BINS_MAX];
-  assert_int_equal(sf_domain_bins(tp, SF_CASE_TP, bounds.at[SF_CASE_TP], 8), 3);
+  assert_int_equal(sf_layers_bins(tp, &table, SF_CASE_TP), 3);
   assert_int_equal(tp[2].lo, 3);
   assert_int_equal(tp[2].hi, 8);
 }
@@ -176,8 +178,9 @@ static void test_cover_count_is_exact(void **state) {
   (void)state;
   static const char *const sets[] = {"layout.dp=1", "layout.pp=1", NULL};
   const struct sf_space space = space_of(sets);
+  const struct sf_table table = sf_layers_table(&space);
   struct sf_cover_count *count;
-  assert_int_equal(sf_cover_count_create(&count, &space), SF_OK);
+  assert_int_equal(sf_cover_count_create(&count, &table), SF_OK);
   const struct sf_cover_shares none = sf_cover_count_shares(count);
   assert_int_equal(none.pairs_run, 0);
   assert_int_equal(none.triples_run, 0);
@@ -204,11 +207,12 @@ static void test_cover_create_contradicting_space_refused(void **state) {
   (void)state;
   static const char *const sets[] = {"layout.tp=3", "model.heads=4", NULL};
   const struct sf_space space = space_of(sets);
+  const struct sf_table table = sf_layers_table(&space);
   struct sf_cover *cover = NULL;
   struct sf_case c;
   struct sf_error error = {SF_OK, ""};
-  const enum sf_status status = sf_cover_create(&cover, &space, 1, LAYOUTS, &error);
-  if (status == SF_OK) assert_int_equal(sf_cover_draw(&c, cover, &space, 1, LAYOUTS, 0, &error), SF_EINPUT);
+  const enum sf_status status = sf_cover_create(&cover, &table, 1, LAYOUTS, &error);
+  if (status == SF_OK) assert_int_equal(sf_cover_draw(&c, cover, &table, 1, LAYOUTS, 0, 0, &error), SF_EINPUT);
   sf_cover_destroy(cover);
 }
 

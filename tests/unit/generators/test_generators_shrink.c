@@ -137,11 +137,11 @@ static void check_minimum(const struct target *target, const struct sf_case *c, 
 
 /* No step of any pass leads to a simpler failing case. */
 static void check_one_minimal(const struct sf_case *c, const struct sf_space *space, bool (*fails)(const struct sf_case *)) {
-  const struct sf_shrink_passes passes = sf_shrink_passes_of_layers(space);
+  const struct sf_table table = sf_layers_table(space);
   struct sf_case candidate;
   bool usable;
-  for (int pass = 0; pass < passes.count; pass++)
-    for (int64_t step = 0; passes.candidate(passes.ctx, &candidate, &usable, c, pass, step); step++)
+  for (int pass = 0; table.kind->passes[pass].kind != SF_PASS_END; pass++)
+    for (int64_t step = 0; sf_shrink_candidate(&table, &candidate, &usable, c, pass, step); step++)
       if (usable && fails(&candidate)) fail_msg("pass %d, step %d goes further", pass, (int)step);
 }
 
@@ -149,6 +149,7 @@ static void test_run_synthetic_bugs_reach_their_minimum_in_few_evaluations(void 
   (void)state;
   struct sf_space space;
   sf_space_init(&space);
+  const struct sf_table table = sf_layers_table(&space);
   for (int t = 0; t < TARGET_COUNT; t++) {
     int64_t most = 0, total = 0;
     uint64_t index = 0;
@@ -160,7 +161,7 @@ static void test_run_synthetic_bugs_reach_their_minimum_in_few_evaluations(void 
       char which[64];
       snprintf(which, sizeof which, "target %d, case %d", t, k);
       if (!find_failing(&from, &space, TARGETS[t].fails, &index)) fail_msg("%s was never drawn", which);
-      assert_int_equal(sf_shrink_run(&to, &from, sf_shrink_passes_of_layers(&space), still_fails, &probe, 300, &report), SF_OK);
+      assert_int_equal(sf_shrink_run(&to, &from, &table, still_fails, &probe, 300, &report), SF_OK);
       if (!report.minimal) fail_msg("%s: the budget ran out", which);
       assert_int_equal(report.evaluations, probe.calls);
       check_minimum(&TARGETS[t], &to, which);
@@ -177,26 +178,29 @@ static void test_candidate_every_step_is_valid_simpler_and_pure(void **state) {
   (void)state;
   struct sf_space space;
   sf_space_init(&space);
-  const struct sf_shrink_passes passes = sf_shrink_passes_of_layers(&space);
+  const struct sf_table table = sf_layers_table(&space);
   for (uint64_t i = 0; i < 60; i++) {
     struct sf_draw draw;
     struct sf_case c, candidate, again;
     bool usable, usable_again;
     sf_draw_from_pcg(&draw, 5, i);
     assert_int_equal(sf_codec_decode(&c, &draw, &space, NULL), SF_OK);
-    for (int pass = 0; pass < passes.count; pass++) {
+    for (int pass = 0; table.kind->passes[pass].kind != SF_PASS_END; pass++) {
       int64_t step = 0;
-      for (; passes.candidate(passes.ctx, &candidate, &usable, &c, pass, step); step++) {
+      for (; sf_shrink_candidate(&table, &candidate, &usable, &c, pass, step); step++) {
         assert_true(step < 300);
-        assert_true(passes.candidate(passes.ctx, &again, &usable_again, &c, pass, step));
+        assert_true(sf_shrink_candidate(&table, &again, &usable_again, &c, pass, step));
         assert_int_equal(usable, usable_again);
         if (!usable) continue;
         assert_memory_equal(&candidate, &again, sizeof again);
         assert_int_equal(sf_case_validate(&candidate, NULL), SF_OK);
-        assert_true(sf_shrink_is_simpler(&candidate, &c));
-        assert_false(sf_shrink_is_simpler(&c, &candidate));
+        int64_t row[SF_CASE_DRAWN], simpler[SF_CASE_DRAWN];
+        (void)sf_layers_row(row, &table, &c);
+        (void)sf_layers_row(simpler, &table, &candidate);
+        assert_true(sf_layers_is_simpler(&table, simpler, row));
+        assert_false(sf_layers_is_simpler(&table, row, simpler));
       }
-      assert_false(passes.candidate(passes.ctx, &candidate, &usable, &c, pass, step + 1));
+      assert_false(sf_shrink_candidate(&table, &candidate, &usable, &c, pass, step + 1));
     }
   }
 }
@@ -210,8 +214,9 @@ static void test_run_fields_of_the_space_stay(void **state) {
   sf_space_init(&space);
   assert_int_equal(sf_space_set(&space, "layout.dp=2", NULL), SF_OK);
   assert_int_equal(sf_space_set(&space, "model.layers=2..4", NULL), SF_OK);
+  const struct sf_table table = sf_layers_table(&space);
   assert_true(find_failing(&from, &space, needs_nothing, &index));
-  assert_int_equal(sf_shrink_run(&to, &from, sf_shrink_passes_of_layers(&space), still_fails, &probe, 300, NULL), SF_OK);
+  assert_int_equal(sf_shrink_run(&to, &from, &table, still_fails, &probe, 300, NULL), SF_OK);
   assert_int_equal(to.layout.dp, 2);
   assert_int_equal(to.train.microbatches, 2);
   assert_int_equal(to.model.layers, 2);
@@ -227,13 +232,14 @@ static void test_run_layout_behind_a_checkpoint_becomes_the_only_one(void **stat
   struct sf_space space;
   uint64_t index = 0;
   sf_space_init(&space);
+  const struct sf_table table = sf_layers_table(&space);
   for (int i = 0; i < 10; i++) {
     struct sf_case from, to;
     static struct probe probe = {.fails = has_cp};
     struct sf_shrink_report report;
     probe.calls = 0;
     assert_true(find_failing(&from, &space, has_cp_behind_a_checkpoint, &index));
-    assert_int_equal(sf_shrink_run(&to, &from, sf_shrink_passes_of_layers(&space), still_fails, &probe, 300, &report), SF_OK);
+    assert_int_equal(sf_shrink_run(&to, &from, &table, still_fails, &probe, 300, &report), SF_OK);
     assert_true(report.minimal && to.reload.after_step == 0 && to.layout.cp == 2 && sf_case_ranks(&to) == 2);
   }
 }
@@ -245,13 +251,14 @@ static void test_run_case_outside_the_generators_range_shrinks(void **state) {
   static struct probe probe = {.fails = needs_recompute};
   struct sf_shrink_report report;
   sf_space_init(&space);
+  const struct sf_table table = sf_layers_table(&space);
   sf_case_init(&from);
   from.model.layers = 32, from.model.hidden = 4096, from.model.heads = 32, from.model.kv_heads = 32, from.model.ffn = 11008;
   from.model.vocab = from.model.vocab_padded = 32000, from.model.seq = 4096, from.model.head_dim = 128;
   from.layout.tp = 8, from.layout.pp = 4, from.layout.sp = true, from.train.recompute_layers = 4, from.train.microbatches = 48;
   strcpy(from.plant, "some-fault");
   from.expect.present = true;
-  assert_int_equal(sf_shrink_run(&to, &from, sf_shrink_passes_of_layers(&space), still_fails, &probe, 300, &report), SF_OK);
+  assert_int_equal(sf_shrink_run(&to, &from, &table, still_fails, &probe, 300, &report), SF_OK);
   assert_true(report.minimal && report.evaluations <= EVALUATIONS_MAX);
   assert_true(to.layout.tp == 2 && sf_case_ranks(&to) == 2 && to.model.layers == 2 && to.train.recompute_layers == 2);
   assert_true(to.model.hidden == 8 && to.model.ffn == 8 && to.model.vocab == 8 && to.model.seq == 4 && to.train.microbatches == 1);
@@ -266,17 +273,18 @@ static void test_run_small_budget_says_so_and_no_case_is_tried_twice(void **stat
   struct sf_shrink_report report;
   uint64_t index = 0;
   sf_space_init(&space);
+  const struct sf_table table = sf_layers_table(&space);
   assert_true(find_failing(&from, &space, needs_tied, &index));
   static struct probe probe = {.fails = needs_tied};
-  assert_int_equal(sf_shrink_run(&to, &from, sf_shrink_passes_of_layers(&space), still_fails, &probe, 5, &report), SF_OK);
+  assert_int_equal(sf_shrink_run(&to, &from, &table, still_fails, &probe, 5, &report), SF_OK);
   assert_int_equal(probe.calls, 5);
   assert_false(report.minimal);
   assert_true(needs_tied(&to));
   probe.calls = 0;
-  assert_int_equal(sf_shrink_run(&whole, &from, sf_shrink_passes_of_layers(&space), still_fails, &probe, 1000, &report), SF_OK);
+  assert_int_equal(sf_shrink_run(&whole, &from, &table, still_fails, &probe, 1000, &report), SF_OK);
   assert_true(report.minimal);
   probe.calls = 0;
-  assert_int_equal(sf_shrink_run(&to, &from, sf_shrink_passes_of_layers(&space), still_fails, &probe, report.evaluations, &report), SF_OK);
+  assert_int_equal(sf_shrink_run(&to, &from, &table, still_fails, &probe, report.evaluations, &report), SF_OK);
   assert_true(report.minimal);
   assert_memory_equal(&to, &whole, sizeof to);
 }
@@ -287,12 +295,13 @@ static void test_run_invalid_case_and_no_memory_are_statuses(void **state) {
   struct sf_case c, to = {.seed = -5};
   static struct probe probe = {.fails = needs_nothing};
   sf_space_init(&space);
+  const struct sf_table table = sf_layers_table(&space);
   sf_case_init(&c);
   c.layout.dp = 2;
-  assert_int_equal(sf_shrink_run(&to, &c, sf_shrink_passes_of_layers(&space), still_fails, &probe, 10, NULL), SF_EINPUT);
+  assert_int_equal(sf_shrink_run(&to, &c, &table, still_fails, &probe, 10, NULL), SF_EINPUT);
   c.train.microbatches = 2;
   sf_alloc_fail_at(1);
-  assert_int_equal(sf_shrink_run(&to, &c, sf_shrink_passes_of_layers(&space), still_fails, &probe, 10, NULL), SF_ENOMEM);
+  assert_int_equal(sf_shrink_run(&to, &c, &table, still_fails, &probe, 10, NULL), SF_ENOMEM);
   sf_alloc_fail_at(0);
   assert_int_equal(to.seed, -5);
 }

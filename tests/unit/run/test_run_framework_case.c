@@ -4,7 +4,10 @@
 
 #include <cmocka.h>
 
+#include "generators/cover.h"
+#include "generators/shrink.h"
 #include "harness/run/framework/framework_case.h"
+#include "harness/run/framework/framework_table.h"
 #include "harness/run/trial/outcome.h"
 
 #include <stdlib.h>
@@ -58,7 +61,9 @@ static void test_shrink_comes_to_what_the_bug_needs(void **state) {
     struct sf_shrink_report report;
     struct sf_case min;
     const struct sf_case big = case_of(rows[i][0]);
-    assert_int_equal(sf_shrink_run(&min, &big, sf_framework_shrink_passes(description), fails, &bug, 300, &report), SF_OK);
+    const struct sf_choice_space space = {.description = description, .ranks_max = 4};
+    const struct sf_table table = sf_framework_table(&space);
+    assert_int_equal(sf_shrink_run(&min, &big, &table, fails, &bug, 300, &report), SF_OK);
     assert_string_equal(min.fields, rows[i][1]);
     assert_int_equal(min.seed, 0);
     assert_true(report.minimal && report.evaluations == bug.asked && report.evaluations < 60);
@@ -73,7 +78,9 @@ static void test_shrink_keeps_to_its_budget(void **state) {
   struct sf_shrink_report report;
   struct sf_case min;
   const struct sf_case big = case_of("{\"ranks\":4,\"sp\":true,\"a\":37,\"d\":\"y\"}");
-  assert_int_equal(sf_shrink_run(&min, &big, sf_framework_shrink_passes(description), fails, &bug, 3, &report), SF_OK);
+  const struct sf_choice_space space = {.description = description, .ranks_max = 4};
+  const struct sf_table table = sf_framework_table(&space);
+  assert_int_equal(sf_shrink_run(&min, &big, &table, fails, &bug, 3, &report), SF_OK);
   assert_int_equal(bug.asked, 3);
   assert_false(report.minimal);
   assert_true(sf_framework_case_contains(&min, &bug.need)); /* whatever was reached still fails */
@@ -85,9 +92,12 @@ static void test_contains_numbers_at_least_and_choices_equal(void **state) {
   static const struct {
     const char *c, *trigger;
     bool contains;
-  } rows[] = {{"{\"ranks\":4}", "{\"ranks\":2}", true},        {"{\"ranks\":2}", "{\"ranks\":4}", false},
-              {"{\"d\":\"y\"}", "{\"d\":\"y\"}", true},        {"{}", "{\"d\":\"y\"}", false},
-              {"{\"m\":{\"a\":2,\"b\":true}}", "{\"m\":{\"b\":true}}", true}, {"{\"m\":{\"b\":false}}", "{\"m\":{\"b\":true}}", false}};
+  } rows[] = {{"{\"ranks\":4}", "{\"ranks\":2}", true},
+              {"{\"ranks\":2}", "{\"ranks\":4}", false},
+              {"{\"d\":\"y\"}", "{\"d\":\"y\"}", true},
+              {"{}", "{\"d\":\"y\"}", false},
+              {"{\"m\":{\"a\":2,\"b\":true}}", "{\"m\":{\"b\":true}}", true},
+              {"{\"m\":{\"b\":false}}", "{\"m\":{\"b\":true}}", false}};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     const struct sf_case c = case_of(rows[i].c), trigger = case_of(rows[i].trigger);
     assert_int_equal(sf_framework_case_contains(&c, &trigger), rows[i].contains);
@@ -96,8 +106,10 @@ static void test_contains_numbers_at_least_and_choices_equal(void **state) {
 
 static void test_mode_of_a_case_is_one_of_its_axes(void **state) {
   (void)state;
-  static const char *const rows[][2] = {{"{\"layout\":{\"tp\":2}}", "tp"}, {"{\"mode\":\"isolated\",\"layout\":{\"tp\":2}}", "tp+isolated"},
-                                        {"{\"mode\":\"e2e\"}", "none"},   {"{\"mode\":3,\"ranks\":2}", "dp"}};
+  static const char *const rows[][2] = {{"{\"layout\":{\"tp\":2}}", "tp"},
+                                        {"{\"mode\":\"isolated\",\"layout\":{\"tp\":2}}", "tp+isolated"},
+                                        {"{\"mode\":\"e2e\"}", "none"},
+                                        {"{\"mode\":3,\"ranks\":2}", "dp"}};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     const struct sf_case c = case_of(rows[i][0]);
     char axes[SF_AXES_TEXT];
@@ -118,14 +130,15 @@ static void test_draw_is_a_function_of_seed_and_index(void **state) {
   (void)state;
   struct sf_description *description = describe();
   const struct sf_choice_space space = {.description = description, .ranks_max = 4};
+  const struct sf_table table = sf_framework_table(&space);
   struct sf_case a, b;
   int64_t different = 0;
   for (int64_t i = 0; i < 40; i++) {
-    assert_int_equal(sf_framework_case_draw(&a, &space, NULL, 3, 4, i, 0, NULL), SF_OK);
-    assert_int_equal(sf_framework_case_draw(&b, &space, NULL, 3, 4, i, 0, NULL), SF_OK);
+    assert_int_equal(sf_cover_draw(&a, NULL, &table, 3, 4, i, 0, NULL), SF_OK);
+    assert_int_equal(sf_cover_draw(&b, NULL, &table, 3, 4, i, 0, NULL), SF_OK);
     assert_memory_equal(&a, &b, sizeof a);
     assert_true(sf_case_ranks(&a) > 1);
-    assert_int_equal(sf_framework_case_draw(&b, &space, NULL, 4, 4, i, 0, NULL), SF_OK);
+    assert_int_equal(sf_cover_draw(&b, NULL, &table, 4, 4, i, 0, NULL), SF_OK);
     different += strcmp(a.fields, b.fields) != 0;
   }
   assert_true(different > 20);

@@ -1,8 +1,10 @@
 /* The machinery of operation fuzzing on the device's own operations, with what a broken kernel would do put on top. */
+#include "generators/shrink.h"
 #include "harness/base/alloc.h"
 #include "harness/base/pcg.h"
 #include "harness/run/opfuzz/case/op_operands.h"
 #include "harness/run/opfuzz/op_device.h"
+#include "harness/run/opfuzz/op_table.h"
 #include "harness/run/opfuzz/op_target.h"
 #include "harness/run/process/subject.h"
 
@@ -200,6 +202,48 @@ static void test_ops_case_file_round_trip(void **state) {
   }
 }
 
+/* A bug that needs some fields to be at least what they were. */
+struct wanted {
+  const struct sf_table *table;
+  int64_t row[SF_SPACE_FIELDS_MAX];
+};
+static bool has_wanted(void *ctx, const struct sf_case *c) {
+  const struct wanted *wanted = ctx;
+  int64_t row[SF_SPACE_FIELDS_MAX];
+  assert_true(wanted->table->kind->of_case(row, wanted->table, c));
+  for (int32_t i = 0; i < SF_OP_FIELDS; i++)
+    if (row[i] < wanted->row[i]) return false;
+  return true;
+}
+
+/* Each drawn case has a row, which gives the case again; and what is left of a failing one has no smaller neighbour that fails. */
+static void test_ops_shrink_ends_one_minimal(void **state) {
+  struct bed *bed = *state;
+  for (uint64_t i = 0; i < 150; i++) {
+    struct sf_op_case c, again;
+    struct sf_case from, to, further;
+    struct sf_shrink_report report;
+    struct wanted wanted = {.row = {0}};
+    bool usable;
+    sf_op_case_draw(&c, &bed->target, 21, i);
+    const struct sf_op_table of = {&bed->target, &bed->target.entries[c.entry]};
+    const struct sf_table table = sf_op_table(&of, i % 3 == 0);
+    wanted.table = &table;
+    sf_op_case_put(&from, &bed->target, &c);
+    assert_true(table.kind->of_case(wanted.row, &table, &from));
+    assert_int_equal(table.kind->to_case(&to, &table, wanted.row, NULL), SF_OK);
+    assert_int_equal(sf_op_case_of(&again, &to, &bed->target, NULL), SF_OK);
+    assert_memory_equal(&c, &again, sizeof c);
+    for (int32_t k = 0; k < SF_OP_FIELDS; k++)
+      if ((i + (uint64_t)k) % 4 != 0 || k == SF_OP_SEED) wanted.row[k] = 0;
+    assert_int_equal(sf_shrink_run(&to, &from, &table, has_wanted, &wanted, 20000, &report), SF_OK);
+    assert_true(report.minimal);
+    for (int pass = 0; table.kind->passes[pass].kind != SF_PASS_END; pass++)
+      for (int64_t step = 0; sf_shrink_candidate(&table, &further, &usable, &to, pass, step); step++)
+        if (usable) assert_false(has_wanted(&wanted, &further));
+  }
+}
+
 /* Whatever stands in a row, it fits into a case. */
 static void test_ops_largest_row_fits_a_case(void **state) {
   struct bed *bed = *state;
@@ -248,6 +292,7 @@ int main(void) {
       cmocka_unit_test(test_ops_operands_apart_are_those_of_the_trial),
       cmocka_unit_test(test_ops_deadline_by_the_device),
       cmocka_unit_test(test_ops_largest_row_fits_a_case),
+      cmocka_unit_test(test_ops_shrink_ends_one_minimal),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -67,6 +67,30 @@ static void draw_rule(char *out, size_t size, struct sf_pcg *pcg) {
   }
 }
 
+/* Rules that are no text: lists of conditions, and a product of places that count as other numbers. */
+struct drawn {
+  struct sf_rule_condition conditions[RULES][FIELDS];
+  int32_t values[RULES][FIELDS][VALUES];
+};
+
+static void add_conditions(struct sf_rules *rules, struct drawn *drawn, int which, struct sf_pcg *pcg) {
+  int32_t count = 0;
+  for (int32_t field = 0; field < FIELDS; field++) {
+    int32_t *values = drawn->values[which][count], value_count = 0;
+    if (below(pcg, 2)) continue;
+    for (int32_t value = 0; value < VALUES; value++)
+      if (below(pcg, 3) == 0) values[value_count++] = value;
+    drawn->conditions[which][count++] = (struct sf_rule_condition){field, value_count, values, below(pcg, 2) == 0};
+  }
+  sf_rules_add_conditions(rules, drawn->conditions[which], count, count, NULL);
+}
+
+static void add_product(struct sf_rules *rules) {
+  static const int32_t powers[VALUES] = {1, 2, 4, 8, 3, 1, 0}, *const counts_as[3] = {powers, powers, powers};
+  static const int16_t of[3] = {0, 2, 4};
+  sf_rules_add_product(rules, of, counts_as, 3, 1, 3);
+}
+
 /* Whether some row in the ranges keeps all rules. */
 static bool exists(const struct sf_rules *rules, const struct sf_range *ranges) {
   int64_t at[FIELDS];
@@ -111,10 +135,13 @@ static void test_solver_answers_as_trying_every_row_does(void **state) {
   int feasible = 0, infeasible = 0;
   for (int round = 0; round < SF_ROUNDS(600); round++) {
     static struct sf_rules rules;
+    static struct drawn drawn;
     struct sf_solver solver;
     struct sf_range ranges[FIELDS];
     sf_rules_init(&rules, fields, FIELDS);
-    for (int64_t i = 1 + below(&pcg, RULES); i > 0; i--) {
+    for (int64_t i = below(&pcg, 4); i > 0; i--) add_conditions(&rules, &drawn, (int)i, &pcg);
+    if (below(&pcg, 4) == 0) add_product(&rules);
+    for (int64_t i = below(&pcg, RULES); i > 0; i--) {
       char text[200];
       draw_rule(text, sizeof text, &pcg);
       sf_rules_add(&rules, text, NULL);

@@ -65,26 +65,33 @@ static void test_refusal_all_fields_of_a_rule_must_fit(void **state) {
     json_t *given = json_of(rows[i][0]), *complete = NULL;
     assert_int_equal(sf_description_complete(&complete, description, given, NULL), SF_OK);
     const char *reason = sf_description_refusal(description, complete);
-    if (rows[i][1]) assert_string_equal(reason, rows[i][1]);
-    else assert_null(reason);
+    if (rows[i][1])
+      assert_string_equal(reason, rows[i][1]);
+    else
+      assert_null(reason);
     json_decref(given);
     json_decref(complete);
   }
   sf_description_destroy(description);
 }
 
-static void test_conditions_are_places_of_choices(void **state) {
+static void test_rules_are_refusals_needs_and_ranks(void **state) {
   (void)state;
   struct sf_description *description = make(sample);
-  const struct sf_conditions needs = sf_description_needs(description, 2), rule = sf_description_rule(description, 0);
-  const int32_t at[2][4] = {{1, 2, 0, 0}, {0, 3, 0, 1}};
-  assert_int_equal(sf_description_needs(description, 0).count, 0);
-  assert_int_equal(needs.count, 1);
-  assert_int_equal(needs.items[0].field, 1);
-  assert_int_equal(needs.items[0].count, 2); /* 9 is none of the field's numbers */
-  assert_true(sf_condition_holds(&needs.items[0], at[0]) && !sf_condition_holds(&needs.items[0], at[1]));
-  assert_int_equal(rule.count, 2);
-  for (int32_t i = 0; i < 2; i++) assert_true(!sf_condition_holds(&rule.items[i], at[0]) && sf_condition_holds(&rule.items[i], at[1]));
+  const struct sf_rules *rules = sf_description_rules(description);
+  const struct sf_rule *refusal = &rules->rule[0], *need = &rules->rule[sf_description_rule_count(description)];
+  const int32_t needs = sf_description_limit(description, SF_DESCRIPTION_NEEDS);
+  /* The refused row is a wide one; the third field needs the second at one of two numbers (9 is none of its numbers). */
+  const int64_t at[2][8] = {{1, 2, 1, 0, 0, 1, 256, 1}, {0, 3, 1, 1, 0, 1, 256, 1}};
+  assert_int_equal(need->condition[1].field, 1);
+  assert_int_equal(need->condition[1].count, 2);
+  assert_true(sf_rule_holds(need, at[0]) && !sf_rule_holds(need, at[1]));
+  int64_t loose[8];
+  memcpy(loose, at[1], sizeof loose);
+  loose[needs] = 0;
+  assert_true(sf_rule_holds(need, loose));
+  assert_int_equal(refusal->condition_count, 2);
+  assert_true(sf_rule_holds(refusal, at[0]) && !sf_rule_holds(refusal, at[1]));
   assert_int_equal(sf_description_ranks_at(description, at[0]), 2);
   sf_description_destroy(description);
 }
@@ -191,7 +198,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_complete_left_out_fields_take_their_first_choice),
       cmocka_unit_test(test_refusal_all_fields_of_a_rule_must_fit),
-      cmocka_unit_test(test_conditions_are_places_of_choices),
+      cmocka_unit_test(test_rules_are_refusals_needs_and_ranks),
       cmocka_unit_test(test_complete_wrong_cases_are_refused_with_their_place),
       cmocka_unit_test(test_create_wrong_descriptions_are_refused_with_their_place),
       cmocka_unit_test(test_create_without_memory_leaves_nothing),

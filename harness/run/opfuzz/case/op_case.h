@@ -71,8 +71,12 @@ bool sf_op_field_present(const struct sf_op *op, int32_t field);
 bool sf_op_field_name(char *out, size_t size, const struct sf_op *op, int32_t field);
 /* The word that a field's number is written by, "bf16"; NULL: it is written as a number. */
 const char *sf_op_value_name(int32_t field, int64_t value);
-/* The smallest value of a field. */
-int64_t sf_op_field_min(const struct sf_op_entry *entry, int32_t field);
+/* least, least + step, .. most; none: most is below least. */
+struct sf_op_range {
+  int64_t least, most, step;
+};
+/* Values of a field of the entry's cases; none where the operation has no such field. Formats may have gaps. */
+struct sf_op_range sf_op_field_range(const struct sf_op_entry *entry, int32_t field);
 /* Whether the target takes the case. shapes: SF_OP_OPERANDS_MAX, or NULL. */
 bool sf_op_case_valid(const struct sf_op_target *target, const struct sf_op_case *c, struct sf_op_shape *shapes, struct sf_error *error);
 /* Case `index` of the campaign `seed`: valid for the target, and not too large. */

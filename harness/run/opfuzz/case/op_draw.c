@@ -33,7 +33,7 @@ static int64_t draw_size(struct sf_pcg *pcg, int64_t max) {
 
 /* Fits a size into the target's limits: rounds it up to a multiple, or down if that is too large. */
 static int64_t fit_dim(const struct sf_op_entry *entry, int32_t dim, int64_t size) {
-  const int64_t multiple = entry->dim_multiple[dim], max = entry->dim_max[dim], least = sf_op_field_min(entry, SF_OP_DIM + dim);
+  const int64_t multiple = entry->dim_multiple[dim], max = entry->dim_max[dim], least = sf_op_field_range(entry, SF_OP_DIM + dim).least;
   if (size > max) size = max;
   size = (size + multiple - 1) / multiple * multiple;
   if (size > max) size -= multiple;
@@ -150,28 +150,30 @@ void sf_op_case_draw(struct sf_op_case *out, const struct sf_op_target *target, 
   SF_ASSERT(!"a target has cases: sf_op_target_make drew one");
 }
 
-int64_t sf_op_field_min(const struct sf_op_entry *entry, int32_t field) {
-  if (field == SF_OP_STORE) return __builtin_ctz(entry->stores);
-  if (field < SF_OP_DIM || field >= SF_OP_ATTR) return 0;
-  const int32_t dim = field - SF_OP_DIM;
-  const int64_t least = entry->op->dim_min[dim], multiple = entry->dim_multiple[dim];
-  return (least + multiple - 1) / multiple * multiple;
-}
+static struct sf_op_range up_to(int64_t most) { return (struct sf_op_range){0, most, 1}; }
 
-/* The largest value of a field. */
-static int64_t field_max(const struct sf_op_entry *entry, int32_t field) {
+struct sf_op_range sf_op_field_range(const struct sf_op_entry *entry, int32_t field) {
   const struct sf_op *op = entry->op;
-  if (field == SF_OP_SEED) return INT64_MAX;
-  if (field == SF_OP_STORE || field == SF_OP_INPUTS) return SF_DTYPE_COUNT - 1;
-  if (field == SF_OP_SPECIAL) return SF_OP_SPECIAL_COUNT - 1;
-  if (field == SF_OP_IN_PLACE) return entry->in_place;
-  if (field < SF_OP_ATTR) return entry->dim_max[field - SF_OP_DIM];
-  if (field < SF_OP_VALUES) return op->attrs[field - SF_OP_ATTR].max;
-  if (field < SF_OP_START) return op->operands[field - SF_OP_VALUES].fill == SF_OP_SCORE ? SF_OP_MASKED : SF_OP_MASKED - 1;
-  if (field < SF_OP_PAD) return entry->unaligned ? SF_OP_START_MAX : 0;
-  if (!entry->strided || !op->operands[field - SF_OP_PAD].strided) return 0;
-  return entry->declared >= 0 ? SF_OP_FAR_PAD + SF_OP_FAR_SPREAD
-                              : SF_OP_PAD_MAX; /* a product of the device passes its strides to libraries that count in 32 bits */
+  const int32_t dim = field - SF_OP_DIM, attr = field - SF_OP_ATTR;
+  if (!sf_op_field_present(op, field)) return up_to(-1);
+  if (field == SF_OP_SEED) return up_to(INT64_MAX);
+  if (field == SF_OP_STORE) return (struct sf_op_range){__builtin_ctz(entry->stores), SF_DTYPE_COUNT - 1, 1};
+  if (field == SF_OP_INPUTS) return up_to(SF_DTYPE_COUNT - 1);
+  if (field == SF_OP_SPECIAL) return up_to(SF_OP_SPECIAL_COUNT - 1);
+  if (field == SF_OP_IN_PLACE) return up_to(entry->in_place);
+  if (field < SF_OP_ATTR) {
+    const int64_t step = entry->dim_multiple[dim];
+    return (struct sf_op_range){(op->dim_min[dim] + step - 1) / step * step, entry->dim_max[dim], step};
+  }
+  if (field < SF_OP_VALUES) {
+    const int64_t fixed = entry->attr_fixed[attr];
+    return fixed >= 0 ? (struct sf_op_range){fixed, fixed, 1} : up_to(op->attrs[attr].max);
+  }
+  if (field < SF_OP_START) return up_to(op->operands[field - SF_OP_VALUES].fill == SF_OP_SCORE ? SF_OP_MASKED : SF_OP_MASKED - 1);
+  if (field < SF_OP_PAD) return up_to(entry->unaligned ? SF_OP_START_MAX : 0);
+  if (!entry->strided || !op->operands[field - SF_OP_PAD].strided) return up_to(0);
+  /* A product of the device passes its strides to libraries that count in 32 bits. */
+  return up_to(entry->declared >= 0 ? SF_OP_FAR_PAD + SF_OP_FAR_SPREAD : SF_OP_PAD_MAX);
 }
 
 static bool formats_valid(const struct sf_op_entry *entry, const struct sf_op_case *c, struct sf_error *error) {
@@ -192,17 +194,16 @@ bool sf_op_case_valid(const struct sf_op_target *target, const struct sf_op_case
   const struct sf_op_entry *entry = &target->entries[c->entry];
   const struct sf_op *op = entry->op;
   for (int32_t i = 0; i < SF_OP_FIELDS; i++) {
-    if (!sf_op_field_present(op, i)) continue;
-    const int64_t least = i == SF_OP_STORE ? 0 : sf_op_field_min(entry, i), most = field_max(entry, i), value = c->field[i];
-    const int32_t dim = i - SF_OP_DIM, attr = i - SF_OP_ATTR;
-    const bool uneven = dim >= 0 && dim < op->dim_count && value % entry->dim_multiple[dim] != 0;
-    const bool other = attr >= 0 && attr < op->attr_count && entry->attr_fixed[attr] >= 0 && value != entry->attr_fixed[attr];
-    if (value >= least && value <= most && !uneven && !other) continue;
+    const struct sf_op_range range = sf_op_field_range(entry, i);
+    const int64_t value = c->field[i], least = i == SF_OP_STORE ? 0 : range.least;
+    if (range.most < range.least) continue;
+    const bool uneven = value % range.step != 0, is_fixed = i >= SF_OP_ATTR && i < SF_OP_VALUES && range.least == range.most;
+    if (value >= least && value <= range.most && !uneven) continue;
     char name[64];
     sf_op_field_name(name, sizeof name, op, i);
-    if (uneven) sf_error_set(error, SF_EINPUT, "%s: %" PRId64 " is no multiple of %" PRId64, name, value, entry->dim_multiple[dim]);
-    else if (other) sf_error_set(error, SF_EINPUT, "%s: the target takes %" PRId64 " only", name, entry->attr_fixed[attr]);
-    else sf_error_set(error, SF_EINPUT, "%s: %" PRId64 " is not within %" PRId64 " and %" PRId64, name, value, least, most);
+    if (uneven) sf_error_set(error, SF_EINPUT, "%s: %" PRId64 " is no multiple of %" PRId64, name, value, range.step);
+    else if (is_fixed) sf_error_set(error, SF_EINPUT, "%s: the target takes %" PRId64 " only", name, range.least);
+    else sf_error_set(error, SF_EINPUT, "%s: %" PRId64 " is not within %" PRId64 " and %" PRId64, name, value, least, range.most);
     return false;
   }
   if (!formats_valid(entry, c, error)) return false;

@@ -125,7 +125,7 @@ enum sf_status sf_op_case_of(struct sf_op_case *out, const struct sf_case *c, co
   struct sf_error reason = {SF_OK, ""};
   if (read.entry < 0) return sf_error_set(error, SF_EINPUT, "operation: %s has no '%.64s'", target->name, c->operation);
   const struct sf_op *op = sf_op_of(target, &read);
-  for (int32_t i = 0; i < SF_OP_FIELDS; i++) read.field[i] = sf_op_field_min(&target->entries[read.entry], i);
+  for (int32_t i = 0; i < SF_OP_ATTR; i++) read.field[i] = sf_op_field_range(&target->entries[read.entry], i).least;
   json_t *fields = json_loads(c->fields, 0, NULL);
   const enum sf_status status = fields ? read_fields(&read, fields, op, error) : SF_ENOMEM;
   json_decref(fields);
