@@ -1,7 +1,6 @@
 #include "harness/worker/line_buffer.h"
 
 #include "harness/base/alloc.h"
-#include "harness/worker/worker_set.h"
 
 #include <errno.h>
 #include <string.h>

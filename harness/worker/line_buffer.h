@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+enum { SF_WORKER_LINE_BYTES = 1 << 20 };
+
 struct sf_line_buffer {
   char *data;
   size_t length, taken, capacity; /* bytes held, of which the first `taken` were given out */

@@ -4,6 +4,9 @@
 
 #include <sys/types.h>
 
+/* A deadline that does not count such time ends after so many times its seconds in any case. */
+enum { SF_LIMIT_FACTOR = 10 };
+
 /* The process at the other end of a Unix socket; 0 when it is not known. */
 pid_t sf_peer_pid(int fd);
 /* For how many seconds, since it began, the process's first thread could have run but had no processor. A thread that waits collects none;

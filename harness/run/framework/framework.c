@@ -25,7 +25,7 @@ static const double ROOM_BYTES = 256e6; /* with less room, /dev/shm is too small
 struct kept_set {
   int32_t ranks; /* 0: place is free */
   int64_t used;  /* number of the last request */
-  struct sf_worker_set *set;
+  struct sf_rank_set *set;
 };
 
 struct sf_framework {
@@ -67,14 +67,14 @@ static void drop_set(struct sf_framework *f, struct kept_set *kept) {
 /* Finds or starts a set of that many ranks. Without a set, the report is not ANSWERED and says why. */
 static enum sf_status find_set(struct sf_framework *f, struct kept_set **out, struct sf_worker_report *report, int32_t ranks) {
   struct kept_set *kept = place_of(f, ranks);
-  const struct sf_worker_set_options options = {.command = f->options.command,
-                                                .launcher = f->options.launcher,
-                                                .ranks = ranks,
-                                                .start_seconds = f->options.start_seconds,
-                                                .silent_seconds = f->options.silent_seconds,
-                                                .folder = f->folder.path,
-                                                .held = f->folder.lock,
-                                                .stop = f->options.stop};
+  const struct sf_rank_set_options options = {.command = f->options.command,
+                                              .launcher = f->options.launcher,
+                                              .ranks = ranks,
+                                              .start_seconds = f->options.start_seconds,
+                                              .silent_seconds = f->options.silent_seconds,
+                                              .folder = f->folder.path,
+                                              .held = f->folder.lock,
+                                              .stop = f->options.stop};
   memset(report, 0, sizeof *report);
   report->rank = -1;
   if (kept->set && !sf_worker_set_is_sound(kept->set)) drop_set(f, kept);
@@ -140,7 +140,8 @@ static void outcome_of_report(struct sf_framework_outcome *out, const struct sf_
   out->lack = meanings[end].lack;
   out->said = report->said;
   snprintf(out->run, sizeof out->run, "%s", run);
-  snprintf(out->what.text, sizeof out->what.text, "%s%s%s", meanings[end].before, report->text, *report->text ? "" : sf_worker_end_name(end));
+  snprintf(out->what.text, sizeof out->what.text, "%s%s%s", meanings[end].before, report->text,
+           *report->text ? "" : sf_worker_end_name(end));
   if (!sf_worker_goes_on(end) || end == SF_WORKER_RAISED) memcpy(out->output, report->output, sizeof out->output);
   out->what.rank = report->rank;
 }
@@ -451,8 +452,10 @@ enum sf_status sf_framework_create(struct sf_framework **out, struct sf_worker_r
     status = sf_error_set(error, SF_EUSAGE, "%.60s..: the path for traces is too long, at most %d bytes", options->keep, KEEP_LENGTH);
   if (status == SF_OK) status = make_work_folder(f, error);
   if (status == SF_OK) status = ask_description(f, report, error);
-  if (status == SF_OK) *out = f;
-  else sf_framework_destroy(f);
+  if (status == SF_OK)
+    *out = f;
+  else
+    sf_framework_destroy(f);
   return status;
 }
 

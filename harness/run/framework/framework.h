@@ -12,7 +12,7 @@
 enum { SF_FRAMEWORK_TEXT = SF_TENSOR_NAME_TEXT, SF_FRAMEWORK_PATH = 400 };
 
 struct sf_framework_options {
-  const char *command, *launcher;       /* as in struct sf_worker_set_options */
+  const char *command, *launcher; /* as in struct sf_rank_set_options */
   double start_seconds, silent_seconds;
   int32_t draws;      /* perturbed runs; 0: as many as the worker wants */
   const char *memory; /* folder to keep traces in while they are judged; NULL: /dev/shm, or /tmp where that has little room */
@@ -23,7 +23,7 @@ struct sf_framework_options {
 /* What a case showed. */
 struct sf_framework_outcome {
   enum sf_verdict verdict;
-  char run[24]; /* "reference", "draw 3", "candidate": what it happened in; empty for a verdict of the judgement */
+  char run[24];     /* "reference", "draw 3", "candidate": what it happened in; empty for a verdict of the judgement */
   const char *lack; /* of an inconclusive case: what this machine lacks, "space", "memory", "time", "processes"; else "" */
   /* The first wrong tensor, or the run that failed; of a case without a finding its text says why. Without key and signature; module: what
    * the tensor's name has that is the same in all layers, "mlp.experts.weight". */

@@ -1,15 +1,14 @@
 #include "harness/run/gate/gate_base.h"
 
 #include "harness/base/bytes.h"
-#include "harness/base/system/clock.h"
 #include "harness/base/system/directories.h"
 #include "harness/run/trial/signature.h"
-#include "harness/worker/warden.h"
+#include "harness/worker/wait.h"
+#include "harness/worker/watcher.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,10 +16,8 @@
 #include <unistd.h>
 
 /* After the base has ended, the watchers of its ranks and workers have GRACE_MS to clean up. */
-enum { TICK_MS = 100, GRACE_MS = 1000 };
+enum { GRACE_MS = 1000 };
 static const double ASKED_SECONDS = 0.5;
-
-enum answer { ENDED, LATE, STOPPED };
 
 static void program_of(char *out, size_t size, const char *base) {
   struct stat info;
@@ -62,35 +59,33 @@ static _Noreturn void run_base(const struct sf_gate_base *base, const char *case
   _exit(127);
 }
 
-/* Reads until the base ends, a stop is asked for, or the seconds are over. */
-static enum answer read_answer(struct sf_text *out, int file, double seconds, const volatile sig_atomic_t *stop) {
+/* Reads until the base ends (READY), a stop is asked for, or the seconds are over. */
+static enum sf_waited read_answer(struct sf_text *out, int file, double seconds, const volatile sig_atomic_t *stop) {
   char piece[4096];
-  struct sf_watch watch = {0};
-  struct pollfd waits = {.fd = file, .events = POLLIN};
+  struct sf_wait wait = {.seconds = seconds, .stop = stop};
   for (;;) {
-    if (stop && *stop) return STOPPED;
-    if (sf_watch_seconds(&watch) > seconds) return LATE;
-    if (poll(&waits, 1, TICK_MS) <= 0) continue;
+    const enum sf_waited waited = sf_wait_for(&wait, file, POLLIN);
+    if (waited != SF_WAIT_READY) return waited;
     const ssize_t got = read(file, piece, sizeof piece);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return ENDED;
+    if (got <= 0) return SF_WAIT_READY;
     sf_text_append(out, "%.*s", (int)got, piece);
   }
 }
 
 /* Asks the base to end, which removes its temporary folders, and then kills what is left of it. Returns how it ended. */
-static int end_base(struct sf_warden *warden, struct sf_text *output, int file, enum answer answer) {
-  if (answer != ENDED) {
-    kill(-warden->ward, SIGTERM);
+static int end_base(struct sf_watcher *watcher, struct sf_text *output, int file, enum sf_waited answer) {
+  if (answer != SF_WAIT_READY) {
+    kill(-watcher->ward, SIGTERM);
     read_answer(output, file, ASKED_SECONDS, NULL);
   }
-  return sf_warden_end(warden);
+  return sf_watcher_end(watcher);
 }
 
-static void note_end(char note[SF_GATE_NOTE_TEXT], enum answer answer, int how, double seconds) {
+static void note_end(char note[SF_GATE_NOTE_TEXT], enum sf_waited answer, int how, double seconds) {
   static const char nothing[] = "the base could not judge the case";
   *note = '\0';
-  if (answer == LATE)
+  if (answer == SF_WAIT_LATE)
     snprintf(note, SF_GATE_NOTE_TEXT, "%s: it did not answer within %.0f s and was ended", nothing, seconds);
   else if (WIFSIGNALED(how))
     snprintf(note, SF_GATE_NOTE_TEXT, "%s: it ended by signal %d", nothing, WTERMSIG(how));
@@ -114,17 +109,17 @@ static bool last_line_has(const struct sf_text *output, const char *signature) {
 enum sf_status sf_gate_base_has(bool *has, char note[SF_GATE_NOTE_TEXT], const struct sf_gate_base *base, const char *case_path,
                                 const char *signature) {
   struct sf_text output = {0};
-  struct sf_warden warden;
+  struct sf_watcher watcher;
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return SF_EIO;
-  const pid_t pid = sf_warden_fork(&warden, GRACE_MS);
+  const pid_t pid = sf_watcher_fork(&watcher, SF_WARD_CODE, GRACE_MS, -1);
   if (pid == 0) run_base(base, case_path, ends[1]);
   close(ends[1]);
-  const enum answer answer = pid > 0 ? read_answer(&output, ends[0], base->seconds, base->stop) : ENDED;
-  const int how = end_base(&warden, &output, ends[0], answer);
+  const enum sf_waited answer = pid > 0 ? read_answer(&output, ends[0], base->seconds, base->stop) : SF_WAIT_READY;
+  const int how = end_base(&watcher, &output, ends[0], answer);
   close(ends[0]);
   note_end(note, answer, how, base->seconds);
-  *has = answer == ENDED && !output.failed && last_line_has(&output, signature);
+  *has = answer == SF_WAIT_READY && !output.failed && last_line_has(&output, signature);
   sf_text_destroy(&output);
-  return pid < 0 ? SF_EIO : answer == STOPPED ? SF_ECANCELLED : SF_OK;
+  return pid < 0 ? SF_EIO : answer == SF_WAIT_STOPPED ? SF_ECANCELLED : SF_OK;
 }

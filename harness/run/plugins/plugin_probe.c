@@ -1,37 +1,25 @@
 #include "harness/run/plugins/plugin_probe.h"
 
 #include "harness/base/alloc.h"
-#include "harness/base/system/clock.h"
-#include "harness/worker/warden.h"
+#include "harness/worker/confine.h"
+#include "harness/worker/wait.h"
+#include "harness/worker/watcher.h"
 #include "targets/plugin/plugin_target.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { LOAD_SECONDS = 10, TICK_MS = 100 };
-
-static bool write_all(int descriptor, const void *data, size_t size) {
-  for (const char *at = data; size > 0;) {
-    const ssize_t count = write(descriptor, at, size);
-    if (count <= 0) return false;
-    at += count, size -= (size_t)count;
-  }
-  return true;
-}
+enum { LOAD_SECONDS = 10 };
 
 /* Reads what arrives before the deadline; true when all of it has. */
 static bool read_all(int descriptor, void *data, size_t size) {
-  char *at = data;
-  struct sf_watch watch = {0};
-  while (size > 0) {
-    struct pollfd waits = {.fd = descriptor, .events = POLLIN};
-    if (sf_watch_seconds(&watch) > LOAD_SECONDS) return false;
-    if (poll(&waits, 1, TICK_MS) <= 0) continue;
+  struct sf_wait wait = {.seconds = LOAD_SECONDS};
+  for (char *at = data; size > 0;) {
+    if (sf_wait_for(&wait, descriptor, POLLIN) != SF_WAIT_READY) return false;
     const ssize_t count = read(descriptor, at, size);
     if (count <= 0) return false;
     at += count, size -= (size_t)count;
@@ -58,20 +46,20 @@ enum sf_status sf_plugin_full_name(char *out, size_t size, const char *target, s
 
 enum sf_status sf_plugin_probe(void *answer, size_t size, void (*ask)(void *answer), const char *path, struct sf_error *error) {
   int ends[2];
-  struct sf_warden warden;
+  struct sf_watcher watcher;
   if (pipe2(ends, O_CLOEXEC) != 0) return sf_error_set(error, SF_EIO, "a pipe: %s", sf_errno_text(errno).text);
-  const pid_t child = sf_warden_fork(&warden, 0);
+  const pid_t child = sf_watcher_fork(&watcher, SF_WARD_CODE, 0, -1);
   if (child == 0) {
     close(ends[0]);
-    sf_warden_confine(true);
+    sf_confine(true);
     ask(answer);
-    if (getpid() != warden.ward) _exit(0); /* forked while the library was loaded */
-    _exit(write_all(ends[1], answer, size) ? 0 : 1);
+    if (getpid() != watcher.ward) _exit(0); /* forked while the library was loaded */
+    _exit(sf_fd_write(ends[1], answer, size) ? 0 : 1);
   }
   close(ends[1]);
   const bool whole_answer = child > 0 && read_all(ends[0], answer, size);
   close(ends[0]);
-  sf_warden_end(&warden);
+  sf_watcher_end(&watcher);
   if (whole_answer) return SF_OK;
   return sf_error_set(error, SF_EINPUT, "%s: the library ended its process, or did not come back, while it was loaded", path);
 }

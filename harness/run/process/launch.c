@@ -1,12 +1,9 @@
-/* Rank sets started by a launcher command (mpirun) on this machine. Every rank connects to a socket and gets each job that it takes part
- * in; rank 0 answers, and any rank may answer that the communication failed, which rank 0 may never hear of. In between stands a relay
- * process, which leads the launcher's process group and speaks to the pool like any other process: one job at a time, so that no rank is
- * ahead of the others.
+/* Sets of MPI ranks (harness/worker/rank_set.h) for jobs of the pool. Every rank gets each job that it takes part in; rank 0 answers, and
+ * any rank may answer that the communication failed, which rank 0 may never hear of. In between stands a relay, a process of the pool like
+ * any other below its watcher: it owns the set, and passes one job at a time, so that no rank is ahead of the others.
  *
- * A set ends by its ranks being killed: the launcher then cleans up (shared memory, session folders) and ends. What keeps it from outliving
- * us: the kernel sends SIGTERM to the relay when the pool's process is gone, SIGTERM to the launcher when the relay is, SIGKILL to a rank
- * when its launcher is. */
-#include "harness/base/alloc.h"
+ * It speaks whole structures and not JSON lines, because both sides are this program; and it is a process of its own, because a set that is
+ * lost (MPI cannot undo half-made collectives) is to the pool a process that died of its job. */
 #include "harness/base/sinks.h"
 #include "harness/base/system/temporary.h"
 #include "harness/comm/nccl.h"
@@ -14,30 +11,19 @@
 #include "harness/run/process/rank_page.h"
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"
-#include "harness/worker/descendants.h"
-#include "harness/worker/launcher.h"
-#include "harness/worker/shell.h"
+#include "harness/worker/confine.h"
+#include "harness/worker/rank_set.h"
 #include "targets/plugin/plugin_target.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-enum { CONNECT_SECONDS = 60, END_SECONDS = 2, TICK_MS = 200, PATH_TEXT = 96, PAUSE_US = 5000, KILL_ROUNDS = 100 };
-
-struct hello {
-  int32_t rank, world;
-};
+enum { CONNECT_SECONDS = 60, PATH_TEXT = 96 };
 
 /* A message from a rank: a result of rank 0, or a failure that any rank saw. */
 struct rank_message {
@@ -47,158 +33,77 @@ struct rank_message {
 
 /* --- relay: between the pool's descriptor and the ranks -------------------------------------------------------- */
 
-struct relay {
-  int pool_fd, listen_fd;
-  int32_t world;
-  pid_t launcher;
-  int rank_fds[SF_LAUNCH_RANKS_MAX];
-  pid_t rank_pids[SF_LAUNCH_RANKS_MAX];
-};
-
-static volatile sig_atomic_t relay_stopped; /* of the relay process: set by SIGTERM */
-
-static void on_stop(int number) {
-  (void)number;
-  relay_stopped = 1;
-}
-
-/* Hides the launcher's output unless the user asks for it, to find out why a set does not start. */
-static _Noreturn void launcher_main(const char *command) {
-  const int quiet = getenv("SHARDFUZZ_LAUNCHER_OUTPUT") ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
-  sf_launcher_become(command, quiet);
-}
-
-static pid_t start_ranks(const struct sf_pool_options *options, const char *socket_path, const char *page_path) {
+/* Hides what the set prints unless the user asks for it, to find out why a set does not start. The shell that becomes the launcher puts in
+ * the socket's path. */
+static enum sf_status start_ranks(struct sf_rank_set *set, const struct sf_pool_options *options, const char *folder,
+                                  const char *page_path) {
+  static struct sf_worker_report report;
   struct sf_text command = {0};
-  sf_text_append(&command, "exec ");
-  sf_shell_launcher(&command, options->launcher, options->launch_ranks);
-  sf_text_append(&command, " ");
   sf_shell_append(&command, options->self);
-  sf_text_append(&command, " mpi-worker --socket %s --page %s --device %d --gemm %d --nccl %d --max-memory %.0f </dev/null", socket_path,
+  sf_text_append(&command, " mpi-worker --socket \"$SHARDFUZZ_SOCKET\" --page %s --device %d --gemm %d --nccl %d --max-memory %.0f",
                  page_path, (int)options->device, (int)options->gemm, (int)options->nccl, options->max_memory);
-  const pid_t pid = command.failed ? -1 : fork();
-  if (pid == 0) launcher_main(command.data);
+  const struct sf_rank_set_options of_set = {.command = command.data,
+                                             .launcher = options->launcher,
+                                             .ranks = options->launch_ranks,
+                                             .start_seconds = CONNECT_SECONDS,
+                                             .folder = folder,
+                                             .held = -1,
+                                             .shows_output = getenv("SHARDFUZZ_LAUNCHER_OUTPUT") != NULL};
+  const enum sf_status status = command.failed ? SF_ENOMEM : sf_rank_set_start(set, &report, &of_set);
   sf_text_destroy(&command);
-  return pid;
-}
-
-static bool welcome(struct relay *relay, int fd) {
-  struct hello hello;
-  struct ucred who = {0, 0, 0};
-  socklen_t size = sizeof who;
-  if (!sf_fd_read(fd, &hello, sizeof hello) || hello.world != relay->world || hello.rank < 0 || hello.rank >= relay->world) return false;
-  if (relay->rank_fds[hello.rank] >= 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return false;
-  relay->rank_fds[hello.rank] = fd;
-  relay->rank_pids[hello.rank] = who.pid;
-  return true;
-}
-
-static bool accept_ranks(struct relay *relay) {
-  struct sf_watch watch = {0};
-  for (int32_t connected = 0; connected < relay->world;) {
-    struct pollfd waiting = {relay->listen_fd, POLLIN, 0};
-    if (relay_stopped || sf_watch_seconds(&watch) > CONNECT_SECONDS || waitpid(relay->launcher, NULL, WNOHANG) > 0) return false;
-    if (poll(&waiting, 1, TICK_MS) <= 0) continue;
-    const int fd = accept4(relay->listen_fd, NULL, NULL, SOCK_CLOEXEC);
-    if (fd < 0) continue;
-    if (!welcome(relay, fd)) {
-      close(fd);
-      return false;
-    }
-    connected++;
-  }
-  return true;
+  return status;
 }
 
 /* Hands the next job to its ranks; answers a case that is too large for the set itself. Returns whether the job is under way. */
-static bool pass_job(struct relay *relay, bool *lost) {
+static bool pass_job(const struct sf_rank_set *set, int pool_fd, bool *lost) {
   static struct sf_job job;
   static struct sf_job_result refusal;
   *lost = true;
-  if (!sf_fd_read(relay->pool_fd, &job, sizeof job)) return false;
+  if (!sf_fd_read(pool_fd, &job, sizeof job)) return false;
   const int64_t ranks = sf_case_ranks(&job.c);
-  if (ranks > relay->world) {
+  if (ranks > set->count) {
     memset(&refusal, 0, sizeof refusal);
     refusal.tag = job.tag;
     refusal.outcome.status = SF_EINPUT;
     snprintf(refusal.outcome.text, sizeof refusal.outcome.text, "the case has %lld ranks, the launched set only %d", (long long)ranks,
-             relay->world);
-    *lost = !sf_fd_write(relay->pool_fd, &refusal, sizeof refusal);
+             set->count);
+    *lost = !sf_process_answer(pool_fd, &refusal);
     return false;
   }
   for (int32_t i = 0; i < ranks; i++) {
-    if (!sf_fd_write(relay->rank_fds[i], &job, sizeof job)) return false;
+    if (!sf_fd_write(set->ranks[i].fd, &job, sizeof job)) return false;
   }
   *lost = false;
   return true;
 }
 
-static bool launcher_has_ended(const struct relay *relay) {
-  siginfo_t info = {.si_pid = 0};
-  return waitid(P_PID, (id_t)relay->launcher, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
-}
-
 /* Works until a rank fails, a side closes or the launcher has ended: processes that a plugin has forked may keep a rank's descriptor open.
  * Looks at the pool's descriptor only while no job is under way. */
-static void relay_loop(struct relay *relay) {
-  static struct pollfd fds[SF_LAUNCH_RANKS_MAX + 1];
+static void relay_loop(struct sf_rank_set *set, int pool_fd) {
   static struct rank_message message;
   bool under_way = false, lost = false;
-  for (int32_t i = 0; i < relay->world; i++) fds[i] = (struct pollfd){relay->rank_fds[i], POLLIN, 0};
-  while (!lost && !relay_stopped) {
-    fds[relay->world] = (struct pollfd){under_way ? -1 : relay->pool_fd, POLLIN, 0};
-    const int ready = poll(fds, (nfds_t)relay->world + 1, TICK_MS);
-    if (ready < 0 && errno != EINTR) return;
-    if (ready == 0 && launcher_has_ended(relay)) return;
-    if (ready <= 0) continue;
-    for (int32_t i = 0; i < relay->world; i++) {
-      if (!fds[i].revents) continue;
-      if (!sf_fd_read(fds[i].fd, &message, sizeof message)) return;
-      if (!sf_fd_write(relay->pool_fd, &message.result, sizeof message.result) || message.failed) return;
+  while (!lost) {
+    const bool alive = sf_rank_set_wait(set, under_way ? -1 : pool_fd, SF_MOMENT_MS);
+    bool any = false;
+    for (int32_t i = 0; i < set->count; i++) {
+      if (!set->fds[i].revents) continue;
+      if (!sf_fd_read(set->ranks[i].fd, &message, sizeof message)) return;
+      if (!sf_process_answer(pool_fd, &message.result) || message.failed) return;
       under_way = false;
+      any = true;
     }
-    if (fds[relay->world].revents) under_way = pass_job(relay, &lost);
+    if (!alive && !any) return;
+    if (set->fds[set->count].revents) under_way = pass_job(set, pool_fd, &lost);
   }
 }
 
-/* Kills the ranks. The launcher notices that, cleans up and ends. If it does not end, or has no ranks yet, it is ended too, and so are
- * processes that a plugin has left. */
-static void end_ranks(const struct relay *relay) {
-  bool any = false;
-  struct sf_watch watch = {0};
-  for (int32_t i = 0; i < relay->world; i++) {
-    if (relay->rank_pids[i] > 0) any = kill(relay->rank_pids[i], SIGKILL) == 0 || any;
-  }
-  if (!any) kill(relay->launcher, SIGTERM);
-  while (sf_watch_seconds(&watch) < END_SECONDS && waitpid(relay->launcher, NULL, WNOHANG) == 0) usleep(PAUSE_US);
-  for (int round = 0; round < KILL_ROUNDS && waitpid(-1, NULL, WNOHANG) >= 0; round++) {
-    sf_descendants_kill_own();
-    usleep(PAUSE_US);
-  }
-}
-
-static _Noreturn void relay_main(int pool_fd, int listen_fd, const struct sf_pool_options *options, const char *socket_path,
-                                 const char *page_path) {
-  static struct relay relay;
+static _Noreturn void relay_main(int pool_fd, const struct sf_pool_options *options, const char *folder, const char *page_path) {
+  static struct sf_rank_set set;
   const char ready = 1;
-  struct sigaction action;
-  memset(&action, 0, sizeof action);
-  action.sa_handler = on_stop; /* without SA_RESTART: poll returns */
-  sigaction(SIGTERM, &action, NULL);
-  signal(SIGINT, SIG_IGN);
-  prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans become ours */
-  const int keep[2] = {pool_fd < listen_fd ? pool_fd : listen_fd, pool_fd < listen_fd ? listen_fd : pool_fd};
-  sf_launcher_close_others(keep, 2); /* else this process would keep the store's lock and other processes' descriptors open */
-  relay.pool_fd = pool_fd;
-  relay.listen_fd = listen_fd;
-  relay.world = options->launch_ranks;
-  for (int32_t i = 0; i < relay.world; i++) relay.rank_fds[i] = -1;
-  relay.launcher = start_ranks(options, socket_path, page_path);
-  const bool complete = relay.launcher > 0 && accept_ranks(&relay);
-  if (complete && sf_fd_write(pool_fd, &ready, sizeof ready)) relay_loop(&relay);
+  sf_close_others(pool_fd, -1); /* else this process would keep the store's lock and other processes' descriptors open */
+  if (start_ranks(&set, options, folder, page_path) == SF_OK && sf_fd_write(pool_fd, &ready, sizeof ready)) relay_loop(&set, pool_fd);
   close(pool_fd); /* the pool learns at once that the set is gone */
-  if (relay.launcher > 0) end_ranks(&relay);
-  kill(0, SIGKILL); /* the whole group: the rest of the launcher, and this process */
+  sf_rank_set_destroy(&set);
   _exit(0);
 }
 
@@ -225,39 +130,16 @@ static bool make_pages(struct sf_process *process, const char *path, int32_t ran
   return true;
 }
 
-static pid_t fork_relay(const int pair[2], int listen_fd, const struct sf_pool_options *options, const char *socket_path,
-                        const char *page_path) {
-  const pid_t parent = getpid();
-  fflush(NULL);
-  const pid_t pid = fork();
-  if (pid != 0) return pid;
-  close(pair[0]);
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(0);
-  relay_main(pair[1], listen_fd, options, socket_path, page_path);
-}
-
 /* Ranks find the socket and the pages by name until all ranks are there; from then on both sides hold them open. */
 static enum sf_status start_in(const char *folder, struct sf_process *process, const struct sf_pool_options *options) {
-  char socket_path[PATH_TEXT], page_path[PATH_TEXT], ready = 0;
-  int pair[2] = {-1, -1};
-  snprintf(socket_path, sizeof socket_path, "%.80s/socket", folder);
+  char page_path[PATH_TEXT], ready = 0;
+  int fd;
   snprintf(page_path, sizeof page_path, "%.80s/page", folder);
-  const int listen_fd = make_pages(process, page_path, options->launch_ranks) ? sf_launcher_listen(socket_path, SF_LAUNCH_RANKS_MAX) : -1;
-  const bool paired = listen_fd >= 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0;
-  const pid_t pid = paired ? fork_relay(pair, listen_fd, options, socket_path, page_path) : -1;
-  if (listen_fd >= 0) close(listen_fd);
-  if (paired) close(pair[1]);
-  if (pid < 0) {
-    if (paired) close(pair[0]);
-    return SF_EIO;
-  }
-  setpgid(pid, pid);
-  process->pid = pid;
-  process->fd = pair[0];
+  if (!make_pages(process, page_path, options->launch_ranks)) return SF_EIO;
   process->launched = true;
-  if (sf_fd_read(process->fd, &ready, sizeof ready)) return SF_OK;
+  const pid_t pid = sf_process_fork(process, true, &fd);
+  if (pid == 0) relay_main(fd, options, folder, page_path);
+  if (pid > 0 && sf_fd_read(process->fd, &ready, sizeof ready)) return SF_OK;
   sf_process_stop(process);
   return SF_EIO;
 }
@@ -272,27 +154,7 @@ enum sf_status sf_launch_start(struct sf_process *process, const struct sf_pool_
   return status;
 }
 
-void sf_launch_end(const struct sf_process *process) {
-  struct sf_watch watch = {0};
-  siginfo_t info;
-  kill(process->pid, SIGTERM);
-  do {
-    info.si_pid = 0;
-    if (waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0) return;
-    usleep(2000);
-  } while (sf_watch_seconds(&watch) < END_SECONDS + 1);
-}
-
 /* --- rank's side ----------------------------------------------------------------------------------------------- */
-
-static int connect_to(const char *path) {
-  struct sockaddr_un address = {.sun_family = AF_UNIX};
-  snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0) return fd;
-  if (fd >= 0) close(fd);
-  return -1;
-}
 
 static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_process_page *page, const struct sf_pool_options *pool) {
   struct sf_engine *engine = NULL;
@@ -300,7 +162,7 @@ static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_process_page *page, 
   if (sf_rank_engine_create(&engine, mpi, page, pool) != SF_OK) return 3;
   bool confined = false;
   while (sf_fd_read(fd, &job, sizeof job)) {
-    if (!confined && sf_plugin_target_path(job.c.target)) sf_warden_confine(false), confined = true;
+    if (!confined && sf_plugin_target_path(job.c.target)) sf_confine(false), confined = true;
     static struct rank_message message;
     memset(&message, 0, sizeof message);
     page->progress = (struct sf_comm_progress){.rank = -1};
@@ -336,9 +198,8 @@ int sf_launch_rank_main(const char *socket_path, const char *page_path, const st
   struct sf_process_page *page = &pages[sf_mpi_rank(mpi)];
   page->pid = getpid();
   sf_process_watch_signals(page);
-  const struct hello hello = {sf_mpi_rank(mpi), sf_mpi_world(mpi)};
-  const int fd = connect_to(socket_path);
-  if (fd < 0 || !sf_fd_write(fd, &hello, sizeof hello)) return 3;
+  const int fd = sf_rank_connect(socket_path, sf_mpi_rank(mpi), sf_mpi_world(mpi));
+  if (fd < 0) return 3;
   const int code = serve_jobs(mpi, fd, page, pool);
   sf_mpi_destroy(mpi);
   return code;

@@ -3,9 +3,9 @@
 #include "harness/base/alloc.h"
 #include "harness/run/opfuzz/op_target.h"
 #include "harness/run/process/subject.h"
+#include "harness/worker/wait.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,7 +159,7 @@ static enum sf_status feed_idle(struct sf_pool *pool, const struct sf_pool_clien
 
 static enum sf_status wait_and_attend(struct sf_pool *pool, struct pollfd *fds, const struct sf_pool_client *client) {
   for (int32_t i = 0; i < pool->count; i++) fds[i] = (struct pollfd){busy(&pool->processes[i]) ? pool->processes[i].fd : -1, POLLIN, 0};
-  if (poll(fds, (nfds_t)pool->count, TICK_MS) < 0 && errno != EINTR) return SF_EIO;
+  if (sf_wait_moment(fds, pool->count, TICK_MS) < 0) return SF_EIO;
   for (int32_t i = 0; i < pool->count; i++) {
     struct sf_process *process = &pool->processes[i];
     if (!busy(process)) continue;

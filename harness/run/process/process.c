@@ -7,8 +7,9 @@
 #include "harness/run/opfuzz/op_memory.h"
 #include "harness/run/process/subject.h"
 #include "harness/run/process/world_end.h"
+#include "harness/worker/confine.h"
 #include "harness/worker/starved.h"
-#include "harness/worker/warden.h"
+#include "harness/worker/wait.h"
 #include "targets/plugin/plugin_target.h"
 
 #include <errno.h>
@@ -22,30 +23,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-bool sf_fd_write(int fd, const void *data, size_t size_bytes) {
-  const char *at = data;
-  while (size_bytes) {
-    const ssize_t done = send(fd, at, size_bytes, MSG_NOSIGNAL);
-    if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return false;
-    at += done;
-    size_bytes -= (size_t)done;
-  }
-  return true;
-}
-
-bool sf_fd_read(int fd, void *data, size_t size_bytes) {
-  char *at = data;
-  while (size_bytes) {
-    const ssize_t done = read(fd, at, size_bytes);
-    if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return false;
-    at += done;
-    size_bytes -= (size_t)done;
-  }
-  return true;
-}
 
 /* Time for the watchers of rank sets and of processes that a process has started: they end with it. */
 enum { GRACE_MS = 4000 };
@@ -65,36 +42,38 @@ static enum sf_status make_page(struct sf_process *process) {
   return SF_OK;
 }
 
-static _Noreturn void child_main(int fd, struct sf_process *process, const struct sf_pool_options *options) {
-  signal(SIGINT, SIG_IGN);
-  signal(SIGTERM, SIG_DFL);
-  sf_process_main(fd, process->page, &process->said, options);
+pid_t sf_process_fork(struct sf_process *process, bool has_watchers, int *fd) {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return -1;
+  const pid_t pid = sf_watcher_fork(&process->watcher, SF_WARD_CODE, has_watchers ? GRACE_MS : 0, -1);
+  close(pair[pid == 0 ? 0 : 1]);
+  if (pid == 0) {
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_DFL);
+    *fd = pair[1];
+    return 0;
+  }
+  if (pid < 0)
+    close(pair[0]);
+  else
+    process->pid = pid, process->fd = pair[0];
+  return pid;
 }
 
 enum sf_status sf_process_start(struct sf_process *process, const struct sf_pool_options *options, bool for_shrinking) {
-  enum sf_status status = make_page(process);
-  if (status != SF_OK) return status;
+  int fd;
   process->received = 0;
   process->answered = 0;
   process->kills = sf_memory_kills();
   process->for_shrinking = for_shrinking;
   if (options->launcher && !for_shrinking) return sf_launch_start(process, options);
-  int pair[2];
+  const enum sf_status status = make_page(process);
+  if (status != SF_OK) return status;
   if (process->said.memory <= 0) (void)!sf_said_open(&process->said); /* if it fails, the process's output is not quoted */
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return SF_EIO;
-  const pid_t pid = sf_warden_fork(&process->warden, for_shrinking || options->framework ? GRACE_MS : 0);
-  if (pid < 0) {
-    close(pair[0]);
-    close(pair[1]);
-    return SF_EIO;
-  }
-  if (pid == 0) {
-    close(pair[0]);
-    child_main(pair[1], process, options);
-  }
-  close(pair[1]);
-  process->pid = process->page->pid = pid;
-  process->fd = pair[0];
+  const pid_t pid = sf_process_fork(process, for_shrinking || options->framework, &fd);
+  if (pid < 0) return SF_EIO;
+  if (pid == 0) sf_process_main(fd, process->page, &process->said, options);
+  process->page->pid = pid;
   return SF_OK;
 }
 
@@ -105,21 +84,12 @@ void sf_process_unmap(struct sf_process *process) {
   if (process->said.memory > 0) sf_said_close(&process->said);
 }
 
-/* The relay ends the ranks of its set itself. */
-static void stop_relay(const struct sf_process *process) {
-  sf_launch_end(process);
-  kill(-process->pid, SIGKILL);
-  kill(process->pid, SIGKILL);
-  while (waitpid(process->pid, NULL, 0) < 0 && errno == EINTR) continue;
-}
-
-void sf_process_ask_to_stop(const struct sf_process *process) { sf_warden_ask(&process->warden); }
+void sf_process_ask_to_stop(const struct sf_process *process) { sf_watcher_ask(&process->watcher); }
 
 int sf_process_stop(struct sf_process *process) {
   if (process->fd > 0) close(process->fd);
   process->fd = 0;
-  if (process->launched) stop_relay(process);
-  const int how = sf_warden_end(&process->warden);
+  const int how = sf_watcher_end(&process->watcher);
   process->pid = 0;
   process->launched = false;
   return how;
@@ -155,7 +125,7 @@ static bool counts_starving(const struct sf_process *process) {
 void sf_process_set_off(struct sf_process *process) {
   process->since = sf_watch_seconds(&process->watch);
   process->cpu_since = cpu_seconds(process);
-  process->waiting = 0;
+  process->still = (struct sf_world_still){0};
   process->seen = 0;
   for (int32_t i = 0; counts_starving(process) && i < process->page_count; i++)
     process->page[i].starved = sf_starved_seconds(process->page[i].pid);
@@ -171,15 +141,11 @@ static int32_t pages_of_case(const struct sf_process_page **pages, const struct 
   return count;
 }
 
-/* Whether all ranks of a launched set wait, and have waited at the same places for a quarter of the deadline and for two seconds at least.
- * Spinning ranks keep each other from a processor, and need no more time than this. */
+/* Whether all ranks of a launched set wait for each other. */
 static bool wait_for_each_other(struct sf_process *process, double seconds) {
   static const struct sf_process_page *pages[SF_LAUNCH_RANKS_MAX];
   const int32_t count = pages_of_case(pages, process);
-  const uint64_t waiting = sf_world_waiting(pages, count);
-  const double now = sf_watch_seconds(&process->watch);
-  if (waiting != process->waiting) process->waiting = waiting, process->waiting_since = now;
-  return waiting != 0 && now - process->waiting_since >= fmax(seconds / 4, 2);
+  return sf_world_stands(&process->still, pages, count, sf_watch_seconds(&process->watch), seconds);
 }
 
 bool sf_process_is_overdue(struct sf_process *process, double seconds) {
@@ -187,7 +153,7 @@ bool sf_process_is_overdue(struct sf_process *process, double seconds) {
   if (seen != process->seen) sf_process_set_off(process), process->seen = seen;
   const double passed = sf_process_seconds(process);
   if (passed <= seconds) return false;
-  if (passed > 10 * seconds || (process->launched && wait_for_each_other(process, seconds))) return true;
+  if (passed > SF_LIMIT_FACTOR * seconds || (process->launched && wait_for_each_other(process, seconds))) return true;
   return counts_starving(process) ? passed - starved_seconds(process) > seconds : !(cpu_seconds(process) - process->cpu_since <= seconds);
 }
 
@@ -374,7 +340,7 @@ _Noreturn void sf_process_main(int fd, struct sf_process_page *page, struct sf_s
     if (job.kind == SF_JOB_SHRINK) {
       sf_shrink_job(&bench.shrinkers, options, &job, &result);
     } else {
-      if (!confined && sf_plugin_target_path(job.c.target)) sf_warden_confine(true), confined = true;
+      if (!confined && sf_plugin_target_path(job.c.target)) sf_confine(true), confined = true;
       sf_subject_of(&job.c)->run(&bench, &job, &result);
     }
     if (getpid() != watched_process) _exit(0); /* a plugin forked this process; the other one sends the result */

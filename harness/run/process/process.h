@@ -5,7 +5,7 @@
 #include "harness/base/system/clock.h"
 #include "harness/run/process/pool.h"
 #include "harness/worker/said.h"
-#include "harness/worker/warden.h"
+#include "harness/worker/watcher.h"
 
 #include <signal.h>
 #include <sys/types.h>
@@ -25,22 +25,27 @@ struct sf_process_page {
   char fault[96];          /* what a plugin did then: "writes 12 bytes behind its output"; "" = nothing known */
 };
 
+/* Where ranks were last seen to wait (sf_world_waiting), and since when; zeroed: not seen yet. */
+struct sf_world_still {
+  uint64_t waiting;
+  double since;
+};
+
 struct sf_process {
   pid_t pid;                    /* 0 = not running */
-  struct sf_warden warden;      /* of the process; none where it is the relay of a launched set */
+  struct sf_watcher watcher;    /* of the process */
   int fd;                       /* jobs out, results in */
   struct sf_process_page *page; /* page_count of them: one for simulated ranks, one per rank for a launched set */
   int32_t page_count;
   int32_t job_count, job_next; /* jobs handed to it; the first unanswered one */
   struct sf_job jobs[SF_JOB_BLOCK_MAX];
-  struct sf_watch watch;   /* looked at while it has jobs */
-  double since, cpu_since; /* when, by the watch, the first unanswered job can have begun; processor seconds of the process then */
-  int64_t seen;            /* of a range: how many cases had passed when the page was last looked at */
-  uint64_t waiting;        /* where a launched set's ranks were last seen to wait (sf_world_waiting), and since when by the watch */
-  double waiting_since;
-  int32_t answered; /* jobs, since its process was started */
-  double kills;     /* sf_memory_kills when it was started */
-  size_t received;  /* bytes of an unfinished result */
+  struct sf_watch watch;       /* looked at while it has jobs */
+  double since, cpu_since;     /* when, by the watch, the first unanswered job can have begun; processor seconds of the process then */
+  int64_t seen;                /* of a range: how many cases had passed when the page was last looked at */
+  struct sf_world_still still; /* of a launched set's ranks */
+  int32_t answered;            /* jobs, since its process was started */
+  double kills;                /* sf_memory_kills when it was started */
+  size_t received;             /* bytes of an unfinished result */
   struct sf_job_result result;
   bool launched;       /* the process is the relay of a launched set */
   struct sf_said said; /* of its process, where that runs a plugin; memory 0: not made yet */
@@ -50,7 +55,10 @@ struct sf_process {
 
 /* Starts a process that runs sf_process_main, or a launched rank set. */
 enum sf_status sf_process_start(struct sf_process *process, const struct sf_pool_options *options, bool for_shrinking) SF_MUST_USE;
-/* Kills it and everything it started; page and jobs stay. Returns how it ended, as waitpid tells it, unless it was a set of ranks. To end
+/* Forks a process of the pool below its watcher: returns 0 there, with the end of the socket that it reads jobs from, its id in the parent,
+ * -1 on failure. has_watchers: what it starts has watchers of its own, which end with it and need a moment. */
+pid_t sf_process_fork(struct sf_process *process, bool has_watchers, int *fd);
+/* Kills it and everything it started; page and jobs stay. Returns how it ended, as waitpid tells it (of a launched set: its relay). To end
  * many, ask all of them first, so that they end side by side. */
 int sf_process_stop(struct sf_process *process);
 /* Asks, and does not wait. */
@@ -104,14 +112,8 @@ void sf_shrink_job(struct sf_pool **kept, const struct sf_pool_options *options,
 enum { SF_LAUNCH_RANKS_MAX = 1024 };
 /* Returns when every rank of the set is there. SF_EUSAGE: a set of that size is not possible. SF_EIO: the launcher did not bring it. */
 enum sf_status sf_launch_start(struct sf_process *process, const struct sf_pool_options *options) SF_MUST_USE;
-/* Ends the set's ranks and waits a moment for its launcher to clean up after them. */
-void sf_launch_end(const struct sf_process *process);
 /* Body of the hidden command `mpi-worker --socket PATH --page PATH --device N --gemm N --nccl N --max-memory BYTES`, run by every rank of a
  * set; returns the exit code. */
 int sf_launch_rank_main(const char *socket_path, const char *page_path, const struct sf_pool_options *pool);
-
-/* Whole-message input and output on a descriptor; false on end of file or error. */
-bool sf_fd_write(int fd, const void *data, size_t size_bytes);
-bool sf_fd_read(int fd, void *data, size_t size_bytes);
 
 #endif

@@ -20,8 +20,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { RANK_PATH_TEXT = 1200, LINE_TEXT = 2800, MOMENT_SECONDS = 2, STOP_SECONDS = 2, TICKS_MIN = 16, LIMIT_FACTOR = 10, STILL_SHARE = 4 };
-static const double TICK_SECONDS_MAX = 0.5, TICK_SECONDS_MIN = 0.001, STILL_SECONDS_MIN = 2; /* a starved rank may stand still as well */
+enum { RANK_PATH_TEXT = 1200, LINE_TEXT = 2800, MOMENT_SECONDS = 2, STOP_SECONDS = 2, TICKS_MIN = 16, STILL_SHARE = 4 };
+static const double TICK_SECONDS_MAX = 0.5, TICK_SECONDS_MIN = 0.001;
 
 struct sf_rank_watch {
   struct sf_mpi *mpi;
@@ -33,8 +33,7 @@ struct sf_rank_watch {
   volatile sig_atomic_t ticks_left;           /* ticks of the timer until the deadline */
   double tick_seconds, seconds, ran;          /* seconds: between ticks, of the deadline, since the trial began (counted by ticks) */
   double starved_before;                      /* starved seconds of this rank when the trial began */
-  uint64_t waiting;                           /* state in which the ranks waited at the deadline; 0: not seen yet, or not all waited */
-  double waiting_since;                       /* `ran` at that moment */
+  struct sf_world_still still;                /* of the trial's ranks, by `ran` */
   const char *hint;
   char path[RANK_PATH_TEXT];
 };
@@ -132,20 +131,13 @@ static int32_t look_around(struct sf_rank_watch *watch) {
   return watch->count;
 }
 
-/* Whether all ranks wait at the same places as a while ago. Spinning ranks keep each other from a processor, and need no more time than
- * this. */
-static bool wait_for_each_other(struct sf_rank_watch *watch) {
-  const int32_t count = look_around(watch);
-  const uint64_t waiting = sf_world_waiting(watch->trial_pages, count);
-  if (waiting != watch->waiting) watch->waiting = waiting, watch->waiting_since = watch->ran;
-  return waiting != 0 && watch->ran - watch->waiting_since >= fmax(watch->seconds / STILL_SHARE, STILL_SECONDS_MIN);
-}
-
 /* Does not count the time in which one of the ranks had no processor, since the others may wait for it. Ten times the deadline ends the
  * trial in any case. */
 static bool has_time_left(struct sf_rank_watch *watch) {
   double starved = watch->own->starved;
-  if (watch->stopped || watch->ran >= LIMIT_FACTOR * watch->seconds || wait_for_each_other(watch)) return false;
+  if (watch->stopped || watch->ran >= SF_LIMIT_FACTOR * watch->seconds ||
+      sf_world_stands(&watch->still, watch->trial_pages, look_around(watch), watch->ran, watch->seconds))
+    return false;
   for (int32_t i = 0; i < watch->count; i++) {
     const struct sf_rank_page *page = watch->pages[watch->first + i];
     if (page && page->active && page->index == watch->own->index) starved = fmax(starved, page->starved);
@@ -282,7 +274,7 @@ static void start_ticks(struct sf_rank_watch *watch, double seconds) {
   watch->ticks_left = (sig_atomic_t)fmin(ceil(seconds / watch->tick_seconds), INT32_MAX);
   watch->seconds = seconds;
   watch->ran = 0;
-  watch->waiting = 0;
+  watch->still = (struct sf_world_still){0};
   watch->starved_before = sf_starved_seconds(getpid());
   set_timer(watch->tick_seconds);
 }

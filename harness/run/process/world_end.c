@@ -2,6 +2,7 @@
 
 #include "harness/base/hash.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -45,6 +46,12 @@ static bool stands_still(const struct sf_process_page *const *pages, int32_t cou
 uint64_t sf_world_waiting(const struct sf_process_page *const *pages, int32_t count) {
   const uint64_t state = state_of(pages, count);
   return count < 2 || weight_of(pages[heaviest(pages, count)]) > 1 ? 0 : state | 1;
+}
+
+bool sf_world_stands(struct sf_world_still *still, const struct sf_process_page *const *pages, int32_t count, double now, double seconds) {
+  const uint64_t waiting = sf_world_waiting(pages, count);
+  if (waiting != still->waiting) *still = (struct sf_world_still){waiting, now};
+  return waiting != 0 && now - still->since >= fmax(seconds / 4, 2);
 }
 
 void sf_world_end_find(struct sf_world_end *out, const struct sf_process_page *const *pages, int32_t count, bool hang) {

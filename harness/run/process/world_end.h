@@ -20,6 +20,10 @@ void sf_world_end_find(struct sf_world_end *out, const struct sf_process_page *c
 /* A number for where the ranks stand, which changes whenever one of them goes on. 0 when one is outside of any communication, or when
  * there is one page alone: then nothing shows that they wait for each other. May be called by a signal handler. */
 uint64_t sf_world_waiting(const struct sf_process_page *const *pages, int32_t count);
+/* Whether all ranks of a trial wait, and have waited at the same places for a quarter of its deadline and for two seconds at least.
+ * Spinning ranks keep each other from a processor, and need no more time than this. now: seconds of the trial's clock. May be called by a
+ * signal handler. */
+bool sf_world_stands(struct sf_world_still *still, const struct sf_process_page *const *pages, int32_t count, double now, double seconds);
 /* "rank 1 died of signal 11 (Segmentation fault) after 'parallel_mlp.fwd.output'", and what a plugin did then. */
 void sf_world_end_text(char *out, size_t out_size, const struct sf_world_end *end);
 
