@@ -217,7 +217,14 @@ enum sf_status sf_diagnose_finding(struct sf_diagnosis *out, const struct sf_col
   struct sf_related_list list = {.collector = collector, .arena = sf_arena_create(PROBLEM_BLOCK_BYTES, false)};
   if (list.arena == NULL) return SF_ENOMEM;
   if (shards[0].map.flat) shards = assembled(&list, slot, shards, &shard_count);
-  const enum sf_status status = shards == NULL ? SF_ENOMEM : pose(out, slot, finding, shards, shard_count, &list);
+  struct sf_collector anchor;
+  enum sf_status status = shards == NULL ? SF_ENOMEM : SF_OK;
+  if (status == SF_OK && finding->anchored) {
+    status = sf_collector_anchor(&anchor, collector, list.arena);
+    list.collector = &anchor;
+    if (status == SF_OK) slot = sf_slot_find(&anchor, finding->id);
+  }
+  if (status == SF_OK) status = pose(out, slot, finding, shards, shard_count, &list);
   sf_arena_destroy(list.arena);
   return status;
 }

@@ -79,14 +79,17 @@ struct sf_slot {
   int32_t arrived;       /* of the holders */
   float *merged;         /* lives as long as the collector: shapes do not depend on the layout */
   struct sf_part *parts; /* in rank order */
-  bool unusable;         /* a part of it could not be placed */
+  /* NULL, or of a sum of parts: the elements' sums of absolute values (of ACT_GRAD alone), and their norm in each row */
+  float *part_sizes;
+  double *part_rows;
+  bool unusable;                   /* a part of it could not be placed */
   struct sf_flat_part *flat_parts; /* by place, first element, rank */
   int32_t *element_holders;        /* flat: lowest rank that gave each logical element, -1 = none */
   /* lowest rank that offends, -1 = none */
   int32_t map_rank, repeated_rank, stranger_rank, differing_rank;
   int32_t gap_rank, overlap_rank; /* flat: its range leaves elements out before it (or is the last and ends early); begins too early */
-  int64_t differing;    /* elements in which differing_rank differs */
-  double replica_error; /* WGRAD, whose replicas need not be bit-equal: largest distance of two, and the rank */
+  int64_t differing;              /* elements in which differing_rank differs */
+  double replica_error;           /* WGRAD, whose replicas need not be bit-equal: largest distance of two, and the rank */
   int32_t replica_rank;
 };
 
@@ -107,6 +110,9 @@ struct sf_unknown {
 struct sf_collector {
   struct sf_case c; /* only for what no layout changes: see the slot's layout */
   struct sf_expectations *expectations;
+  bool is_anchored;                 /* `expectations` are what the reference makes of the candidate's tensors (sf_collector_anchor) */
+  struct sf_given given;            /* the tensors collected, for the reference */
+  struct sf_expectations *anchored; /* of the last judgement: what the reference makes of the candidate's tensors; NULL: nobody asked */
   const struct sf_catalog *catalog;
   enum sf_status status;         /* SF_OK, or why nothing can be judged */
   struct sf_arena *kept;         /* slots and merged tensors */
@@ -122,7 +128,7 @@ struct sf_collector {
   struct sf_cut_plan *plans;
   int32_t plan_count;
   struct sf_part *spare_parts; /* of tensors that are whole */
-  struct sf_unknown *unknown; /* tensors that the reference lacks or this layout does not trace */
+  struct sf_unknown *unknown;  /* tensors that the reference lacks or this layout does not trace */
   int32_t unknown_count, unknown_capacity;
 };
 
@@ -224,12 +230,12 @@ struct sf_judging {
   int32_t finding_count, finding_capacity;
   struct sf_tensor_result *results;
   int32_t result_count;
-  enum sf_level last;      /* of the draws that decide what is a finding: FULL, or SURE */
-  struct sf_ties ties;     /* by the noise that is looked at */
-  double *row_scratch;     /* rows of the tallest tensor */
+  enum sf_level last;              /* of the draws that decide what is a finding: FULL, or SURE */
+  struct sf_ties ties;             /* by the noise that is looked at */
+  double *row_scratch;             /* rows of the tallest tensor */
   bool explained;                  /* each module by itself made what it should of what the candidate gave it */
   struct sf_comparison **followed; /* by ordinal; NULL: no such run, or the tensor needed none */
-  struct sf_finding spare; /* takes what did not fit */
+  struct sf_finding spare;         /* takes what did not fit */
 };
 /* A new finding about the slot with id, ordinal, module, rank -1 and row -1 filled in; the caller adds figures and text. Never NULL. */
 struct sf_finding *sf_judging_add(struct sf_judging *judging, const struct sf_slot *slot, enum sf_finding_class cls);
@@ -245,6 +251,13 @@ bool sf_references_disagree(struct sf_judging *judging, int32_t step);
 /* fp16: the candidate has an infinity or NaN where the reference has none, and the references disagree. */
 bool sf_overflow_explains(struct sf_judging *judging, const struct sf_slot *slot);
 
+/* Whether two weight gradients that must be the same are each within the tensor's noise; no one promises equal bits. Says nothing where the
+ * reference overflows. */
+bool sf_replicas_agree(const struct sf_slot *slot, enum sf_level level);
+/* Adds a finding of class TOLERANCE, and fills in the result. e: what the tensor was compared with, by noise of this level. */
+void sf_judging_report(struct sf_judging *judging, struct sf_tensor_result *result, const struct sf_expected *e,
+                       const struct sf_comparison *comparison, enum sf_level level);
+
 /* sf_compare of the slot's tensor, with what speaks against judging it at all. */
 void sf_judging_compare(struct sf_comparison *out, struct sf_judging *judging, const struct sf_slot *slot, enum sf_level level);
 
@@ -254,10 +267,21 @@ void sf_judging_compare(struct sf_comparison *out, struct sf_judging *judging, c
  * more with the candidate's changes of the weights and fills in judging->followed for such tensors. */
 enum sf_status sf_follow_changes(struct sf_judging *judging, const int32_t *results, int32_t count) SF_MUST_USE;
 
-/* --- alone.c: end to end, each module by itself on the candidate's own tensors ------------------------------------- */
+/* --- anchored.c: end to end, each tensor against what the reference makes of the candidate's own tensors ------------- */
 
-/* results: as above. If all that was found is tensors within ten noise levels or so, fills in judging->explained. */
-enum sf_status sf_explain_alone(struct sf_judging *judging, const int32_t *results, int32_t count) SF_MUST_USE;
+/* A collector that expects what the reference makes of the candidate's own tensors, for a diagnosis of the last judgement's anchored
+ * findings. It borrows from `of`; memory is the arena's. SF_ENOMEM. */
+enum sf_status sf_collector_anchor(struct sf_collector *out, const struct sf_collector *of, struct sf_arena *arena) SF_MUST_USE;
+/* Whether each tensor of the case is judged so: end to end below fp32. */
+bool sf_is_judged_anchored(const struct sf_case *c);
+/* Adds a finding for each tensor that its module made wrong, and counts tensors as judged that are too noisy end to end. If there is such a
+ * finding, drops from `suspicious` (results that look wrong end to end, *count of them) what it may explain. */
+enum sf_status sf_judge_anchored(struct sf_judging *judging, int32_t *suspicious, int32_t *count) SF_MUST_USE;
+/* In fp32: marks the findings of class TOLERANCE of tensors that their modules made wrong; the others follow from such. */
+enum sf_status sf_mark_anchored(struct sf_judging *judging) SF_MUST_USE;
+/* results: places in judging->results of tensors that stay suspicious end to end. If they are all that was found, and within ten noise
+ * levels or so, fills in judging->explained. */
+enum sf_status sf_explain_anchored(struct sf_judging *judging, const int32_t *results, int32_t count) SF_MUST_USE;
 
 /* --- judge_step.c: parameters, optimizer step and scalars, from the candidate's own tensors --------------------- */
 

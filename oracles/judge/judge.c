@@ -250,9 +250,7 @@ static void judge_promises(struct sf_judging *judging) {
 
 /* --- tolerances ----------------------------------------------------------------------------------------------- */
 
-/* Whether two weight gradients that must be the same are each within the tensor's noise; no one promises equal bits. Says nothing where the
- * reference overflows. */
-static bool replicas_agree(const struct sf_slot *slot, enum sf_level level) {
+bool sf_replicas_agree(const struct sf_slot *slot, enum sf_level level) {
   if (slot->replica_rank < 0) return true;
   const double noise = sf_tensor_noise(slot->expected, level);
   return !isfinite(noise) || slot->replica_error <= 2 * sf_factors.fro * noise;
@@ -286,20 +284,24 @@ static double row_norm(const struct sf_expected *e, int64_t row) {
   return sqrt(sf_sum_squares(e->x + row * cols, cols));
 }
 
-static void report_tolerance(struct sf_judging *judging, const struct sf_slot *slot, const struct sf_comparison *comparison) {
+void sf_judging_report(struct sf_judging *judging, struct sf_tensor_result *result, const struct sf_expected *e,
+                       const struct sf_comparison *comparison, enum sf_level level) {
   char distance[SF_DISTANCE_TEXT];
-  const bool e2e = judging->collector->c.mode == SF_MODE_E2E;
-  const double row_share = comparison->row_ratio / (e2e ? sf_factors.row_e2e : sf_factors.row_isolated);
+  const struct sf_slot *slot = sf_slot_at(judging->collector, e->ordinal, SF_SLOT_FIRST);
+  const bool anchored = e != slot->expected;
+  const double rows = judging->collector->c.mode == SF_MODE_E2E && !anchored ? sf_factors.row_e2e : sf_factors.row_isolated;
   struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_TOLERANCE);
-  if (!(row_share <= comparison->fro_ratio / sf_factors.fro)) {
+  finding->anchored = anchored;
+  result_fill(result, comparison, level, true);
+  if (!(comparison->row_ratio / rows <= comparison->fro_ratio / sf_factors.fro)) {
     finding->row = comparison->row;
     finding->error = comparison->row_error, finding->noise = comparison->row_noise, finding->ratio = comparison->row_ratio;
     sf_finding_say(finding, "row %" PRId64 ": %s", finding->row,
-                   sf_distance_text(distance, finding->error, row_norm(slot->expected, finding->row), finding->noise));
+                   sf_distance_text(distance, finding->error, row_norm(e, finding->row), finding->noise));
     return;
   }
   finding->error = comparison->error, finding->noise = comparison->noise, finding->ratio = comparison->fro_ratio;
-  sf_finding_say(finding, "%s", sf_distance_text(distance, finding->error, slot->expected->norm, finding->noise));
+  sf_finding_say(finding, "%s", sf_distance_text(distance, finding->error, e->norm, finding->noise));
 }
 
 static void report_replicas(struct sf_judging *judging, const struct sf_slot *slot) {
@@ -399,7 +401,7 @@ static bool tensor_is_suspicious(struct sf_judging *judging, const struct sf_slo
     sf_finding_say(finding, "promised in fp32, but more than 90 %% of its values lie on the %s grid",
                    sf_dtype_name(suspected_format(judging)));
   }
-  return comparison.flagged || !replicas_agree(slot, SF_LEVEL_FIRST);
+  return comparison.flagged || !sf_replicas_agree(slot, SF_LEVEL_FIRST);
 }
 
 /* Another look, with more perturbed runs. Returns whether the tensor is still suspicious. */
@@ -407,7 +409,7 @@ static bool tensor_stays_suspicious(struct sf_judging *judging, const struct sf_
                                     struct sf_tensor_result *result) {
   struct sf_comparison comparison;
   sf_judging_compare(&comparison, judging, slot, level);
-  if (!(comparison.error < INFINITY) || comparison.flagged || !replicas_agree(slot, level)) return true;
+  if (!(comparison.error < INFINITY) || comparison.flagged || !sf_replicas_agree(slot, level)) return true;
   result_fill(result, &comparison, level, sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged));
   return false;
 }
@@ -417,7 +419,10 @@ static void tensor_judge_fully(struct sf_judging *judging, const struct sf_slot 
   sf_judging_compare(&comparison, judging, slot, judging->last);
   const struct sf_comparison *followed = judging->followed != NULL ? judging->followed[slot->expected->ordinal] : NULL;
   if (comparison.flagged && followed != NULL && followed->error < INFINITY && !followed->flagged) comparison = *followed;
-  if (comparison.flagged && judging->explained) comparison.flagged = false, comparison.why_not = "amplified";
+  if (comparison.flagged && judging->explained) {
+    comparison.flagged = false;
+    comparison.why_not = sf_is_judged_anchored(&judging->collector->c) ? NULL : "amplified";
+  }
   if (!(comparison.error < INFINITY) && may_overflow(judging, slot)) {
     const bool in_doubt = !isfinite(comparison.noise) || sf_overflow_explains(judging, slot);
     if (!in_doubt && report_nonfinite(judging, slot, result)) return;
@@ -425,9 +430,9 @@ static void tensor_judge_fully(struct sf_judging *judging, const struct sf_slot 
     comparison.why_not = "overflow";
   }
   const bool has_bits = sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged);
-  result_fill(result, &comparison, judging->last, comparison.flagged || has_bits || !replicas_agree(slot, judging->last));
-  if (comparison.flagged) report_tolerance(judging, slot, &comparison);
-  if (!replicas_agree(slot, judging->last)) report_replicas(judging, slot);
+  result_fill(result, &comparison, judging->last, comparison.flagged || has_bits || !sf_replicas_agree(slot, judging->last));
+  if (comparison.flagged) sf_judging_report(judging, result, slot->expected, &comparison, judging->last);
+  if (!sf_replicas_agree(slot, judging->last)) report_replicas(judging, slot);
 }
 
 /* Looks again at the tensors that are left. Only the maximum over perturbed runs counts, so a tensor that passes with some of them passes
@@ -472,6 +477,10 @@ static enum sf_status judge_tolerances(struct sf_judging *judging) {
     else if (tensor_is_suspicious(judging, slot))
       again[again_count++] = judging->result_count - 1;
   }
+  if (sf_is_judged_anchored(&collector->c)) {
+    const enum sf_status status = sf_judge_anchored(judging, again, &again_count);
+    if (status != SF_OK) return status;
+  }
   for (enum sf_level level = SF_LEVEL_SECOND; level <= SF_LEVEL_SURE && again_count > 0; level++) {
     if (level == SF_LEVEL_SURE && one_is_far_off(judging, again, again_count)) break;
     const enum sf_status status = look_again(judging, level, again, &again_count);
@@ -479,13 +488,13 @@ static enum sf_status judge_tolerances(struct sf_judging *judging) {
     if (level > judging->last) judging->last = level;
   }
   enum sf_status status = sf_follow_changes(judging, again, again_count);
-  if (status == SF_OK) status = sf_explain_alone(judging, again, again_count);
+  if (status == SF_OK) status = sf_explain_anchored(judging, again, again_count);
   if (status != SF_OK) return status;
   for (int32_t i = 0; i < again_count; i++) {
     struct sf_tensor_result *result = &judging->results[again[i]];
     tensor_judge_fully(judging, sf_slot_at(collector, result->expected->ordinal, SF_SLOT_FIRST), result);
   }
-  return SF_OK;
+  return sf_is_judged_anchored(&collector->c) ? SF_OK : sf_mark_anchored(judging);
 }
 
 /* --- verdict -------------------------------------------------------------------------------------------------- */
@@ -565,6 +574,8 @@ static enum sf_status judging_create(struct sf_judging *out, struct sf_collector
 enum sf_status sf_judge(struct sf_collector *collector, bool complete, struct sf_judgement *out) {
   if (collector->status != SF_OK) return collector->status;
   sf_arena_reset(collector->of_judgement);
+  sf_expectations_destroy(collector->anchored);
+  collector->anchored = NULL;
   struct sf_judging judging;
   enum sf_status status = judging_create(&judging, collector);
   if (status == SF_OK) status = sf_expectations_raise(collector->expectations, SF_LEVEL_FIRST);

@@ -25,8 +25,7 @@ struct place {
 struct sf_expectations {
   struct sf_catalog *catalog;
   const struct sf_gemm_table *gemm;
-  const float *(*given)(void *ctx, struct sf_trace_id id); /* NULL: isolated mode gives consistent tensors */
-  void *given_ctx;
+  const struct sf_given *given;       /* NULL: isolated mode gives consistent tensors */
   struct sf_arena *arena, *run_arena; /* run_arena: of runs that follow each other; NULL between them, as it is as large as a model */
   struct sf_expected *entries;
   int32_t count, capacity;
@@ -125,10 +124,9 @@ static bool expected_fill(struct sf_expected *e, const struct sf_expectations *x
   const size_t size_bytes = (size_t)(shape.rows * shape.cols) * sizeof *values;
   e->x = sf_arena_alloc(x->arena, size_bytes);
   e->row_norm = zeros(x->arena, shape.rows);
-  double *row_noise = zeros(x->arena, drawn * shape.rows);
+  double *row_noise = zeros(x->arena, SF_LEVEL_COUNT * shape.rows);
   if (e->x == NULL || e->row_norm == NULL || row_noise == NULL) return false;
-  for (enum sf_level level = SF_LEVEL_FIRST; level <= drawn; level++)
-    e->row_noise[level] = row_noise + (level - SF_LEVEL_FIRST) * shape.rows;
+  for (enum sf_level level = SF_LEVEL_NONE; level <= drawn; level++) e->row_noise[level] = row_noise + level * shape.rows;
   memcpy(e->x, values, size_bytes);
   e->norm = sf_row_norms(e->row_norm, e->x, shape.rows, shape.cols);
   e->rolled = rolled_norm(e->x, shape);
@@ -206,7 +204,7 @@ static enum sf_status run_reference(struct sf_expectations *x, struct sf_referen
   sf_arena_reset(x->run_arena);
   options.arena = x->run_arena;
   options.gemm = x->gemm;
-  options.given = x->given, options.given_ctx = x->given_ctx;
+  options.given = x->given;
   const struct sf_reference_sink sink = {.ctx = x, .emit = emit};
   x->status = SF_OK;
   x->next = 0;
@@ -245,12 +243,11 @@ enum sf_status sf_expectations_create(struct sf_expectations **out, const struct
 }
 
 enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_catalog *catalog,
-                                            const struct sf_gemm_table *gemm, const float *(*given)(void *ctx, struct sf_trace_id id),
-                                            void *ctx) {
+                                            const struct sf_gemm_table *gemm, const struct sf_given *given) {
   struct sf_case alone = catalog->logical;
   alone.mode = SF_MODE_ISOLATED;
   alone.data.acts = SF_DIST_NORMAL; /* as memories are end to end */
-  return expectations_create(out, &alone, (struct sf_expectations){.gemm = gemm, .given = given, .given_ctx = ctx});
+  return expectations_create(out, &alone, (struct sf_expectations){.gemm = gemm, .given = given});
 }
 
 void sf_expectations_destroy(struct sf_expectations *expectations) {
@@ -260,6 +257,15 @@ void sf_expectations_destroy(struct sf_expectations *expectations) {
   sf_arena_destroy(expectations->run_arena);
   sf_free(expectations->entries);
   sf_free(expectations);
+}
+
+void sf_expectations_set_parts(struct sf_expectations *expectations, int32_t ordinal, const double *row_noise) {
+  SF_ASSERT_LT(ordinal, expectations->count);
+  struct sf_expected *e = &expectations->entries[ordinal];
+  double squares = 0;
+  for (int64_t r = 0; r < e->spec.shape.rows; r++) squares += row_noise[r] * row_noise[r];
+  e->parts_noise = sqrt(squares);
+  e->parts_row_noise = row_noise;
 }
 
 /* --- draws ---------------------------------------------------------------------------------------------------- */

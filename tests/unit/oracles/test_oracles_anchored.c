@@ -1,11 +1,10 @@
-/* End to end: what a module makes of noise that no draw has is told from what it makes wrong. */
+/* Anchored comparison: end to end, what a module makes of noise that no draw has is told from what it makes wrong, and small errors are
+ * seen that the noise of the whole model hides. */
 #include "tests/unit/oracles/candidate.h"
 
 #include "oracles/judge/collector.h"
 
-#define WORDS                                                                                                                              \
-  SMALL_MODEL E2E                                                                                                                          \
-      "layout.tp=2 precision.compute=bf16 model.norm=layer model.qk_norm=on model.positions=learned model.bias=on data.weights=sparse "
+#define WORDS SMALL_MODEL E2E "layout.tp=2 model.norm=layer model.qk_norm=on model.positions=learned model.bias=on data.weights=sparse "
 
 struct moved {
   struct sf_trace_id id;
@@ -17,6 +16,12 @@ static const float *moved_tensor(void *ctx, struct sf_trace_id id) {
   return sf_trace_key(id) == sf_trace_key(moved->id) ? moved->values : NULL;
 }
 
+static const float *no_parts(void *ctx, struct sf_trace_id id) {
+  (void)ctx;
+  (void)id;
+  return NULL;
+}
+
 /* The candidate becomes the run in which one tensor has these values, and all that follows from them. */
 static void run_with(struct trial *t, struct moved moved) {
   struct sf_case alone = t->catalog->logical;
@@ -25,7 +30,8 @@ static void run_with(struct trial *t, struct moved moved) {
   assert_int_equal(sf_catalog_create(&catalog, &alone), SF_OK);
   candidate_destroy(&t->candidate);
   t->candidate = (struct candidate){.catalog = t->catalog};
-  const struct sf_reference_options options = {.gemm = &loops_table, .given = moved_tensor, .given_ctx = &moved};
+  const struct sf_given given = {moved_tensor, no_parts, &moved};
+  const struct sf_reference_options options = {.gemm = &loops_table, .given = &given};
   const struct sf_reference_sink sink = {.ctx = &t->candidate, .emit = candidate_emit};
   assert_int_equal(sf_reference_run(catalog, &options, &sink), SF_OK);
   sf_catalog_destroy(catalog);
@@ -59,7 +65,7 @@ static int move_until_amplified(struct trial *t, double levels) {
     const int64_t row = i / (cols / width), first = i % (cols / width) * width;
     memcpy(values, e->x, (size_t)(rows * cols) * sizeof *values);
     float *const at = values + row * cols + first;
-    at[0] = sf_bf16_round(at[0] + (float)(at[0] > 0 ? -levels * noise[row] : levels * noise[row]));
+    at[0] += (float)(at[0] > 0 ? -levels * noise[row] : levels * noise[row]);
     run_with(t, (struct moved){id, values});
     trial_judge(t);
     amplified = count_amplified(&t->judgement);
@@ -85,7 +91,7 @@ static void test_judge_amplified_noise_beside_a_wrong_module_is_found(void **sta
   trial_open(&t, WORDS);
   assert_true(move_until_amplified(&t, 3) > 0);
   const struct tensor *act = module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_LINEAR_FC2, 1);
-  for (int64_t k = 0; k < act->count; k++) act->values[k] = sf_bf16_round(act->values[k] * 1.03f);
+  for (int64_t k = 0; k < act->count; k++) act->values[k] *= 1 + 1e-4f;
   trial_judge(&t);
   assert_int_equal(t.judgement.verdict, SF_VERDICT_FINDING);
   assert_int_equal(count_amplified(&t.judgement), 0);
@@ -96,7 +102,7 @@ static void test_judge_amplified_noise_beside_a_wrong_module_is_found(void **sta
 static void test_judge_small_error_of_a_module_is_found(void **state) {
   (void)state;
   struct trial t;
-  trial_open(&t, WORDS);
+  trial_open(&t, WORDS "precision.compute=bf16 ");
   const struct tensor *act = module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_LINEAR_PROJ, 0);
   const struct sf_expected *e = sf_expectations_find(t.expectations, act->id);
   assert_int_equal(sf_expectations_raise(t.expectations, SF_LEVEL_FULL), SF_OK);
@@ -110,11 +116,62 @@ static void test_judge_small_error_of_a_module_is_found(void **state) {
   trial_close(&t);
 }
 
+/* Gradients that are off by less than their noise end to end, in each low precision. */
+static void test_judge_low_precision_sees_small_scales(void **state) {
+  (void)state;
+  static const struct {
+    const char *precision;
+    enum sf_kind kind;
+    enum sf_module_class module;
+  } rows[] = {
+      {"bf16", SF_KIND_ACT_GRAD, SF_MODULE_LINEAR_FC1}, {"bf16", SF_KIND_ACT, SF_MODULE_CORE_ATTENTION},
+      {"fp16", SF_KIND_ACT_GRAD, SF_MODULE_LINEAR_FC1}, {"fp8", SF_KIND_ACT_GRAD, SF_MODULE_LINEAR_FC1},
+      {"fp8", SF_KIND_ACT_GRAD, SF_MODULE_LINEAR_PROJ},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    char words[640];
+    struct trial t;
+    snprintf(words, sizeof words, WORDS "precision.compute=%s ", rows[i].precision);
+    trial_open(&t, words);
+    trial_judge(&t);
+    assert_int_equal(t.judgement.verdict, SF_VERDICT_PASS);
+    const struct tensor *tensor = module_tensor(&t.candidate, rows[i].kind, rows[i].module, 0);
+    for (int64_t k = 0; k < tensor->count; k++) tensor->values[k] *= 1.05f;
+    trial_judge(&t);
+    assert_first_at(&t, SF_CLASS_TOLERANCE, tensor);
+    assert_true(t.judgement.findings[0].anchored);
+    trial_close(&t);
+  }
+}
+
+/* A step with a number that is not finite cannot be computed once more; the steps around it can. */
+static void test_judge_step_with_infinity_leaves_the_others_judged(void **state) {
+  (void)state;
+  for (int wrong = 0; wrong < 2; wrong++) {
+    struct trial t;
+    trial_open(&t, WORDS "precision.compute=bf16 train.steps=3 ");
+    struct tensor *infinite = tensor_at(&t.candidate, SF_KIND_ACT, sf_catalog_module(t.catalog, SF_MODULE_LINEAR_FC1, 0), 1, 0);
+    infinite->values[0] = INFINITY;
+    struct tensor *grad = tensor_at(&t.candidate, SF_KIND_ACT_GRAD, sf_catalog_module(t.catalog, SF_MODULE_LINEAR_FC1, 0), 2, 0);
+    for (int64_t k = 0; k < grad->count && wrong; k++) grad->values[k] *= 1.05f;
+    trial_judge(&t);
+    int anchored = 0;
+    for (int32_t i = 0; i < t.judgement.finding_count; i++) {
+      anchored += t.judgement.findings[i].anchored;
+      assert_true(!t.judgement.findings[i].anchored || t.judgement.findings[i].id.step == 2);
+    }
+    assert_int_equal(anchored > 0, wrong);
+    trial_close(&t);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_judge_amplified_noise_is_no_finding),
       cmocka_unit_test(test_judge_amplified_noise_beside_a_wrong_module_is_found),
       cmocka_unit_test(test_judge_small_error_of_a_module_is_found),
+      cmocka_unit_test(test_judge_low_precision_sees_small_scales),
+      cmocka_unit_test(test_judge_step_with_infinity_leaves_the_others_judged),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
