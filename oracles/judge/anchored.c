@@ -1,10 +1,7 @@
-/* Anchored comparison: end to end, compares each tensor with what the reference makes of the candidate's own tensors, that is of its
- * module's inputs, weights and incoming gradients as the candidate had them. Only one module's rounding lies between the two, so a wrong
- * module stands out by itself, whatever the modules before it did. Nothing is rewritten: the candidate runs as it is.
- *
- * Below fp32 every case is judged so, since end to end the rounding of all modules before hides small errors. In fp32 it explains tensors
- * that stay suspicious: a module can amplify rounding in a way that none of the perturbed runs happens to show (a norm of a vector that is
- * nearly constant, a softmax between two equal scores). Then every module still makes the right outputs from what it was given. */
+/* Anchored comparison: end to end, compares each tensor with what the reference makes of the candidate's own tensors, that is of its module's
+ * inputs, weights and incoming gradients as the candidate had them. Only one module's rounding lies between the two, so a wrong module
+ * stands out by itself, whatever the modules before it did and however much their rounding was amplified. Nothing is rewritten: the
+ * candidate runs as it is. */
 #include "oracles/judge/collector.h"
 
 #include "harness/base/assert.h"
@@ -13,9 +10,9 @@
 #include <math.h>
 #include <string.h>
 
-static const double NEAR_LEVELS = 10; /* larger than chance makes it: a first tensor further away is wrong */
-static const double FAR = 1.5;        /* times the bound: more perturbed runs do not clear such a tensor */
-static const double NUMBER_ULPS = 4;  /* of a single number, which was summed in another order */
+/* What a sum in fp32 may be off by in another order of its terms, without a perturbed run that says so: far less than any mistake, and most
+ * tensors then need no such run. */
+static const double SUM_ULPS = 4;
 
 /* --- the reference on the candidate's tensors -------------------------------------------------------------------- */
 
@@ -29,9 +26,10 @@ static const float *part_sizes_of(void *ctx, struct sf_trace_id id) {
   return slot != NULL ? slot->part_sizes : NULL;
 }
 
-/* One rounding of each part, by row: parts that cancel leave more of it than a rounding of their sum. */
+/* What rounding leaves of each part, by row: if parts cancel it is more than a rounding of their sum. */
 static void add_parts(double *rows, const struct sf_slot *slot, const struct sf_expected *e) {
-  const double unit = sf_dtype_unit_roundoff(e->spec.promised), *norms = slot->part_rows != NULL ? slot->part_rows : e->row_norm;
+  const double unit = sf_dtype_unit_roundoff(e->spec.promised) * (e->spec.promised == SF_F32 ? SUM_ULPS : 1);
+  const double *norms = slot->part_rows != NULL ? slot->part_rows : e->row_norm;
   for (int64_t r = 0; r < e->spec.shape.rows; r++) rows[r] += unit * norms[r];
 }
 
@@ -66,17 +64,15 @@ static void add_summands(double *rows, const struct sf_collector *collector, con
 static enum sf_status set_parts(struct sf_collector *collector, const struct summands *summands, int32_t ordinal) {
   const struct sf_slot *slot = sf_slot_at(collector, ordinal, SF_SLOT_FIRST);
   const struct sf_expected *e = sf_expectations_at(collector->anchored, ordinal);
-  const bool is_number = e->spec.shape.rows * e->spec.shape.cols == 1, is_main = e->id.kind == SF_KIND_MAIN_GRAD;
-  if (!is_number && !is_main && slot->part_rows == NULL) return SF_OK;
+  if (e->spec.promised != SF_F32 && slot->part_rows == NULL) return SF_OK;
   const size_t size_bytes = (size_t)e->spec.shape.rows * sizeof(double);
   double *rows = sf_arena_alloc(collector->of_judgement, size_bytes);
   if (rows == NULL) return SF_ENOMEM;
   memset(rows, 0, size_bytes);
-  if (is_main)
+  if (e->id.kind == SF_KIND_MAIN_GRAD && summands->last[e->id.subject] >= 0)
     add_summands(rows, collector, summands, e);
   else
     add_parts(rows, slot, e);
-  if (is_number) rows[0] = sf_larger(rows[0], NUMBER_ULPS * sf_dtype_unit_roundoff(e->spec.promised) * e->norm);
   sf_expectations_set_parts(collector->anchored, ordinal, rows);
   return SF_OK;
 }
@@ -99,9 +95,8 @@ static enum sf_status set_all_parts(struct sf_collector *collector) {
   return SF_OK;
 }
 
-/* Runs the reference on the candidate's tensors, unless that was done. */
+/* Runs the reference on the candidate's tensors. A tensor that did not come whole is the reference's own. */
 static enum sf_status anchored_create(struct sf_collector *collector) {
-  if (collector->anchored != NULL) return SF_OK;
   collector->given = (struct sf_given){tensor_of, part_sizes_of, collector};
   const enum sf_status status = sf_expectations_create_given(&collector->anchored, collector->catalog,
                                                              sf_expectations_gemm(collector->expectations), &collector->given);
@@ -122,194 +117,120 @@ enum sf_status sf_collector_anchor(struct sf_collector *out, const struct sf_col
   return SF_OK;
 }
 
-/* --- steps ------------------------------------------------------------------------------------------------------- */
+/* --- which tensors ------------------------------------------------------------------------------------------------ */
 
-/* Marks the steps whose tensors all came, are finite, and were scaled as the reference scales: others cannot be computed once more. */
-static enum sf_status steps_mark(bool **out, const struct sf_collector *collector) {
+/* Marks the steps whose gradients were scaled as the reference scales. */
+static enum sf_status mark_scaled_alike(bool **out, const struct sf_collector *collector) {
   const int64_t steps = collector->c.train.steps + 1;
-  bool *usable = sf_arena_alloc(collector->of_judgement, (size_t)steps * sizeof *usable);
-  if (usable == NULL) return SF_ENOMEM;
-  for (int64_t step = 0; step < steps; step++) usable[step] = true;
-  for (int32_t i = 0; i < collector->count; i++) {
-    const struct sf_slot *slot = sf_slot_at(collector, i, SF_SLOT_FIRST);
-    const struct sf_expected *e = slot->expected;
-    if (slot->holders == 0 || !usable[e->id.step]) continue;
-    const bool is_scale = e->id.kind == SF_KIND_SCALAR && e->id.subject == (int32_t)SF_SCALAR_LOSS_SCALE;
-    if (e->id.kind == SF_KIND_SCALAR && !is_scale) continue;
-    usable[e->id.step] = sf_slot_is_whole(slot) && sf_first_nonfinite(slot->merged, NULL, e->spec.shape.rows * e->spec.shape.cols) < 0 &&
-                         (!is_scale || slot->merged[0] == sf_expectations_at(collector->anchored, i)->x[0]);
+  bool *alike = sf_arena_alloc(collector->of_judgement, (size_t)steps * sizeof *alike);
+  if (alike == NULL) return SF_ENOMEM;
+  for (int64_t step = 0; step < steps; step++) {
+    const struct sf_trace_id id = {
+        .step = (uint16_t)step, .pass = SF_PASS_STEP, .kind = SF_KIND_SCALAR, .subject = (int32_t)SF_SCALAR_LOSS_SCALE};
+    const struct sf_slot *slot = sf_slot_find(collector, id);
+    const struct sf_expected *e = sf_expectations_find(collector->anchored, id);
+    alike[step] = slot == NULL || e == NULL || (sf_slot_is_whole(slot) && slot->merged[0] == e->x[0]);
   }
-  *out = usable;
+  *out = alike;
   return SF_OK;
+}
+
+/* Whether rounding alone lies between the two: where numbers overflow, it decides which. */
+static bool is_comparable(const struct sf_slot *slot, const struct sf_expected *e) {
+  return isfinite(e->norm) && sf_first_nonfinite(slot->merged, NULL, e->spec.shape.rows * e->spec.shape.cols) < 0;
 }
 
 /* --- comparing --------------------------------------------------------------------------------------------------- */
 
-/* The results of tensors that can be compared and that the perturbed runs so far do not clear. */
+static const double FAR = 1.5; /* times the bound: more perturbed runs do not clear such a tensor */
+
+/* The results of tensors that the perturbed runs so far do not clear. */
 struct anchored {
   struct sf_judging *judging;
-  const bool *suspicious; /* NULL, or by ordinal: suspicious end to end */
   enum sf_level level;
-  int32_t *left, count; /* results */
+  struct sf_tensor_result **left;
+  int32_t count;
 };
 
-static const struct sf_expected *expected_of(const struct anchored *a, int32_t result) {
-  return sf_expectations_at(a->judging->collector->anchored, a->judging->results[result].expected->ordinal);
+struct look {
+  const struct sf_slot *slot;
+  const struct sf_expected *e;
+  struct sf_comparison comparison;
+  double replicas; /* distance of two that must be the same, over what they may differ */
+};
+
+static struct look look_at(const struct anchored *a, const struct sf_tensor_result *result) {
+  const struct sf_collector *collector = a->judging->collector;
+  const int32_t ordinal = result->expected->ordinal;
+  struct look look = {.slot = sf_slot_at(collector, ordinal, SF_SLOT_FIRST), .e = sf_expectations_at(collector->anchored, ordinal)};
+  sf_compare(&look.comparison, look.e, look.slot->merged, SF_MODE_ISOLATED, a->level, a->judging->row_scratch);
+  if (!isfinite(look.comparison.noise)) look.comparison.why_not = "overflow";
+  look.replicas = sf_replicas_share(look.slot, look.e, a->level);
+  return look;
 }
 
-/* A tensor that was suspicious end to end keeps the factor that made it so, and must be judged. Returns whether it is not cleared. */
-static bool compare(struct sf_comparison *out, const struct anchored *a, int32_t result) {
-  const struct sf_expected *e = expected_of(a, result);
-  const struct sf_slot *slot = sf_slot_at(a->judging->collector, e->ordinal, SF_SLOT_FIRST);
-  const bool suspicious = a->suspicious != NULL && a->suspicious[e->ordinal];
-  sf_compare(out, e, slot->merged, suspicious ? SF_MODE_E2E : SF_MODE_ISOLATED, a->level, a->judging->row_scratch);
-  return out->flagged || (suspicious && out->why_not != NULL && !(out->noise <= sf_factors.ill_conditioned * e->norm));
-}
+static bool is_cleared(const struct look *look) { return !look->comparison.flagged && look->replicas <= 1; }
 
-static double share_of_bound(const struct sf_comparison *comparison) {
-  return fmax(comparison->fro_ratio / sf_factors.fro, comparison->row_ratio / sf_factors.row_isolated);
+static bool is_near(const struct look *look) {
+  const double share = fmax(look->comparison.fro_ratio / sf_factors.fro, look->comparison.row_ratio / sf_factors.row_isolated);
+  return (!look->comparison.flagged || !(share > FAR)) && !(look->replicas > FAR);
 }
 
 /* Keeps what is not cleared. Returns how many of that are so near their bound that more perturbed runs may clear them. */
-static int32_t look(struct anchored *a) {
+static int32_t look_again(struct anchored *a) {
   int32_t left = 0, near = 0;
   for (int32_t i = 0; i < a->count; i++) {
-    struct sf_comparison comparison;
-    if (!compare(&comparison, a, a->left[i])) continue;
-    near += !(share_of_bound(&comparison) > FAR);
+    const struct look look = look_at(a, a->left[i]);
+    if (is_cleared(&look)) {
+      sf_result_fill(a->left[i], &look.comparison, a->level, false);
+      continue;
+    }
+    near += is_near(&look);
     a->left[left++] = a->left[i];
   }
   a->count = left;
   return near;
 }
 
-/* Looks with no perturbed run at first, since they only widen what the floors allow, then with more and more. */
-static enum sf_status look_until_sure(struct anchored *a) {
-  for (a->level = SF_LEVEL_NONE; a->level <= SF_LEVEL_SURE; a->level++) {
-    const enum sf_status status = sf_expectations_raise(a->judging->collector->anchored, a->level);
-    if (status != SF_OK) return status;
-    const int32_t near = look(a);
-    if (a->count == 0 || (near == 0 && a->level >= SF_LEVEL_FULL) || a->level == SF_LEVEL_SURE) break;
-  }
-  return SF_OK;
-}
-
-/* Begins with every tensor of a step that can be computed once more. */
-static enum sf_status begin(struct anchored *out, struct sf_judging *judging) {
-  struct sf_collector *collector = judging->collector;
-  bool *usable = NULL;
-  enum sf_status status = anchored_create(collector);
-  if (status == SF_OK) status = steps_mark(&usable, collector);
-  if (status != SF_OK) return status;
-  *out = (struct anchored){.judging = judging};
-  out->left = sf_arena_alloc(collector->of_judgement, (size_t)judging->result_count * sizeof *out->left);
-  if (out->left == NULL) return SF_ENOMEM;
-  for (int32_t i = 0; i < judging->result_count; i++)
-    if (usable[judging->results[i].id.step]) out->left[out->count++] = i;
-  return SF_OK;
-}
-
 /* --- judging ----------------------------------------------------------------------------------------------------- */
 
-bool sf_is_judged_anchored(const struct sf_case *c) { return c->mode == SF_MODE_E2E && c->precision.compute != SF_COMPUTE_FP32; }
-
-/* Counts tensors as judged that are too noisy end to end and passed here. */
-static void count_judged(struct anchored *a) {
-  for (int32_t i = 0; i < a->count; i++) {
-    struct sf_tensor_result *result = &a->judging->results[a->left[i]];
-    struct sf_comparison comparison;
-    if (result->judged || compare(&comparison, a, a->left[i]) || comparison.why_not != NULL || !isfinite(comparison.noise)) continue;
-    result->judged = true;
-    result->why_not = NULL;
-  }
-}
-
-/* Whether the tensor is suspicious for a reason that anchored comparison does not see. */
-static bool stays(struct sf_judging *judging, int32_t result) {
-  const struct sf_slot *slot = sf_slot_at(judging->collector, judging->results[result].expected->ordinal, SF_SLOT_FIRST);
-  struct sf_comparison comparison;
-  sf_judging_compare(&comparison, judging, slot, SF_LEVEL_FIRST);
-  return !(comparison.error < INFINITY) || !sf_replicas_agree(slot, SF_LEVEL_FIRST);
-}
-
-enum sf_status sf_judge_anchored(struct sf_judging *judging, int32_t *suspicious, int32_t *count) {
-  struct anchored a;
-  enum sf_status status = begin(&a, judging);
+/* Begins with the tensors that can be compared so, and marks them. */
+static enum sf_status begin(struct anchored *out, struct sf_judging *judging, bool *is_judged) {
+  struct sf_collector *collector = judging->collector;
+  bool *alike = NULL;
+  enum sf_status status = anchored_create(collector);
+  if (status == SF_OK) status = mark_scaled_alike(&alike, collector);
   if (status != SF_OK) return status;
-  const struct anchored all = a;
-  int32_t *compared = sf_arena_alloc(judging->collector->of_judgement, (size_t)a.count * sizeof *compared);
-  if (compared == NULL) return SF_ENOMEM;
-  memcpy(compared, a.left, (size_t)a.count * sizeof *compared);
-  status = look_until_sure(&a);
-  if (status != SF_OK) return status;
-  for (int32_t i = 0; i < a.count; i++) {
-    struct sf_comparison comparison;
-    compare(&comparison, &a, a.left[i]);
-    sf_judging_report(judging, &judging->results[a.left[i]], expected_of(&a, a.left[i]), &comparison, a.level);
+  *out = (struct anchored){.judging = judging, .level = SF_LEVEL_NONE};
+  out->left = sf_arena_alloc(collector->of_judgement, (size_t)collector->count * sizeof *out->left);
+  if (out->left == NULL) return SF_ENOMEM;
+  for (int32_t i = 0; i < collector->count; i++) {
+    const struct sf_slot *slot = sf_slot_at(collector, i, SF_SLOT_FIRST);
+    const struct sf_expected *e = sf_expectations_at(collector->anchored, i);
+    if (!sf_kind_has_noise((enum sf_kind)e->id.kind) || !sf_slot_is_whole(slot) || !alike[e->id.step] || !is_comparable(slot, e)) continue;
+    is_judged[i] = true;
+    out->left[out->count++] = sf_judging_result(judging, slot);
+    sf_judging_bits(judging, slot, e);
   }
-  count_judged(&(struct anchored){judging, NULL, a.level, compared, all.count});
-  if (a.count == 0) return SF_OK;
-  int32_t left = 0;
-  for (int32_t i = 0; i < *count; i++)
-    if (stays(judging, suspicious[i])) suspicious[left++] = suspicious[i];
-  *count = left;
   return SF_OK;
 }
 
-enum sf_status sf_mark_anchored(struct sf_judging *judging) {
-  struct anchored a;
-  bool has_any = false;
-  for (int32_t i = 0; i < judging->finding_count; i++) has_any |= judging->findings[i].finding.cls == SF_CLASS_TOLERANCE;
-  if (judging->collector->c.mode != SF_MODE_E2E || !has_any) return SF_OK;
-  enum sf_status status = begin(&a, judging);
-  if (status == SF_OK) status = look_until_sure(&a);
-  for (int32_t i = 0; i < a.count && status == SF_OK; i++) {
-    for (int32_t k = 0; k < judging->finding_count; k++) {
-      struct sf_ranked_finding *ranked = &judging->findings[k];
-      const bool same = ranked->phase == SF_SLOT_FIRST && ranked->finding.ordinal == expected_of(&a, a.left[i])->ordinal;
-      if (same && ranked->finding.cls == SF_CLASS_TOLERANCE) ranked->finding.anchored = true;
-    }
+static void report(const struct anchored *a, struct sf_tensor_result *result) {
+  const struct look look = look_at(a, result);
+  sf_result_fill(result, &look.comparison, a->level, true);
+  if (look.comparison.flagged) sf_judging_report(a->judging, look.slot, look.e, &look.comparison);
+  if (!(look.replicas <= 1)) sf_judging_report_replicas(a->judging, look.slot, look.e, a->level);
+}
+
+enum sf_status sf_judge_anchored(struct sf_judging *judging, bool *is_judged) {
+  struct anchored a = {0};
+  enum sf_status status = begin(&a, judging, is_judged);
+  /* With no perturbed run at first, since they only widen what the floors allow. */
+  while (status == SF_OK) {
+    const int32_t near = look_again(&a);
+    if (a.count == 0 || (near == 0 && a.level >= SF_LEVEL_FULL) || a.level == SF_LEVEL_SURE) break;
+    status = sf_expectations_raise(judging->collector->anchored, ++a.level);
   }
-  return status;
-}
-
-/* --- explaining -------------------------------------------------------------------------------------------------- */
-
-static struct sf_comparison compared_end_to_end(struct sf_judging *judging, const struct sf_slot *slot) {
-  struct sf_comparison comparison;
-  sf_judging_compare(&comparison, judging, slot, judging->last);
-  return comparison;
-}
-
-/* Whether the first suspicious tensor is near its noise level, nothing else speaks against the run, and all numbers are finite. */
-static bool may_be_noise(struct sf_judging *judging, const int32_t *results, int32_t count) {
-  const struct sf_collector *collector = judging->collector;
-  if (collector->c.mode != SF_MODE_E2E || count == 0 || judging->finding_count > 0) return false;
-  const struct sf_slot *first = NULL;
-  for (int32_t i = 0; i < count; i++) {
-    const struct sf_slot *slot = sf_slot_at(collector, judging->results[results[i]].expected->ordinal, SF_SLOT_FIRST);
-    const struct sf_comparison comparison = compared_end_to_end(judging, slot);
-    if (!(comparison.error < INFINITY)) return false;
-    if (comparison.flagged && (first == NULL || slot->expected->ordinal < first->expected->ordinal)) first = slot;
-  }
-  if (first == NULL) return false;
-  const struct sf_comparison comparison = compared_end_to_end(judging, first);
-  return comparison.fro_ratio <= NEAR_LEVELS && comparison.row_ratio <= NEAR_LEVELS;
-}
-
-enum sf_status sf_explain_anchored(struct sf_judging *judging, const int32_t *results, int32_t count) {
-  if (!may_be_noise(judging, results, count)) return SF_OK;
-  bool *suspicious = sf_arena_alloc(judging->collector->of_judgement, (size_t)judging->collector->count * sizeof *suspicious);
-  if (suspicious == NULL) return SF_ENOMEM;
-  memset(suspicious, 0, (size_t)judging->collector->count * sizeof *suspicious);
-  for (int32_t i = 0; i < count; i++) suspicious[judging->results[results[i]].expected->ordinal] = true;
-  struct anchored a;
-  enum sf_status status = begin(&a, judging);
-  if (status != SF_OK) return status;
-  a.suspicious = suspicious;
-  int32_t comparable = 0;
-  for (int32_t i = 0; i < a.count; i++) comparable += suspicious[judging->results[a.left[i]].expected->ordinal];
-  status = look_until_sure(&a);
-  judging->explained = status == SF_OK && comparable == count && a.count == 0;
+  for (int32_t i = 0; i < a.count && status == SF_OK; i++) report(&a, a.left[i]);
   return status;
 }

@@ -233,7 +233,6 @@ struct sf_judging {
   enum sf_level last;              /* of the draws that decide what is a finding: FULL, or SURE */
   struct sf_ties ties;             /* by the noise that is looked at */
   double *row_scratch;             /* rows of the tallest tensor */
-  bool explained;                  /* each module by itself made what it should of what the candidate gave it */
   struct sf_comparison **followed; /* by ordinal; NULL: no such run, or the tensor needed none */
   struct sf_finding spare;         /* takes what did not fit */
 };
@@ -251,12 +250,16 @@ bool sf_references_disagree(struct sf_judging *judging, int32_t step);
 /* fp16: the candidate has an infinity or NaN where the reference has none, and the references disagree. */
 bool sf_overflow_explains(struct sf_judging *judging, const struct sf_slot *slot);
 
-/* Whether two weight gradients that must be the same are each within the tensor's noise; no one promises equal bits. Says nothing where the
- * reference overflows. */
-bool sf_replicas_agree(const struct sf_slot *slot, enum sf_level level);
-/* Adds a finding of class TOLERANCE, and fills in the result. e: what the tensor was compared with, by noise of this level. */
-void sf_judging_report(struct sf_judging *judging, struct sf_tensor_result *result, const struct sf_expected *e,
-                       const struct sf_comparison *comparison, enum sf_level level);
+/* Of weight gradients that must be the same on several ranks: their distance over what rounding may make it, since no one promises equal
+ * bits. 0 where the reference overflows. e: what the tensor is compared with, by noise of this level. */
+double sf_replicas_share(const struct sf_slot *slot, const struct sf_expected *e, enum sf_level level);
+/* Fills in how the tensor fared. */
+void sf_result_fill(struct sf_tensor_result *result, const struct sf_comparison *comparison, enum sf_level level, bool flagged);
+/* Adds a finding of class TOLERANCE; of class CONFLICT about such replicas; of class BITS, if there is reason to (returns whether). */
+void sf_judging_report(struct sf_judging *judging, const struct sf_slot *slot, const struct sf_expected *e,
+                       const struct sf_comparison *comparison);
+void sf_judging_report_replicas(struct sf_judging *judging, const struct sf_slot *slot, const struct sf_expected *e, enum sf_level level);
+bool sf_judging_bits(struct sf_judging *judging, const struct sf_slot *slot, const struct sf_expected *e);
 
 /* sf_compare of the slot's tensor, with what speaks against judging it at all. */
 void sf_judging_compare(struct sf_comparison *out, struct sf_judging *judging, const struct sf_slot *slot, enum sf_level level);
@@ -272,16 +275,9 @@ enum sf_status sf_follow_changes(struct sf_judging *judging, const int32_t *resu
 /* A collector that expects what the reference makes of the candidate's own tensors, for a diagnosis of the last judgement's anchored
  * findings. It borrows from `of`; memory is the arena's. SF_ENOMEM. */
 enum sf_status sf_collector_anchor(struct sf_collector *out, const struct sf_collector *of, struct sf_arena *arena) SF_MUST_USE;
-/* Whether each tensor of the case is judged so: end to end below fp32. */
-bool sf_is_judged_anchored(const struct sf_case *c);
-/* Adds a finding for each tensor that its module made wrong, and counts tensors as judged that are too noisy end to end. If there is such a
- * finding, drops from `suspicious` (results that look wrong end to end, *count of them) what it may explain. */
-enum sf_status sf_judge_anchored(struct sf_judging *judging, int32_t *suspicious, int32_t *count) SF_MUST_USE;
-/* In fp32: marks the findings of class TOLERANCE of tensors that their modules made wrong; the others follow from such. */
-enum sf_status sf_mark_anchored(struct sf_judging *judging) SF_MUST_USE;
-/* results: places in judging->results of tensors that stay suspicious end to end. If they are all that was found, and within ten noise
- * levels or so, fills in judging->explained. */
-enum sf_status sf_explain_anchored(struct sf_judging *judging, const int32_t *results, int32_t count) SF_MUST_USE;
+/* Judges every tensor that can be compared so, with a finding for each that its module made wrong, and marks it in is_judged, by ordinal.
+ * Left are tensors that are not finite, and steps whose loss was scaled otherwise. */
+enum sf_status sf_judge_anchored(struct sf_judging *judging, bool *is_judged) SF_MUST_USE;
 
 /* --- judge_step.c: parameters, optimizer step and scalars, from the candidate's own tensors --------------------- */
 

@@ -250,11 +250,13 @@ static void judge_promises(struct sf_judging *judging) {
 
 /* --- tolerances ----------------------------------------------------------------------------------------------- */
 
-bool sf_replicas_agree(const struct sf_slot *slot, enum sf_level level) {
-  if (slot->replica_rank < 0) return true;
-  const double noise = sf_tensor_noise(slot->expected, level);
-  return !isfinite(noise) || slot->replica_error <= 2 * sf_factors.fro * noise;
+double sf_replicas_share(const struct sf_slot *slot, const struct sf_expected *e, enum sf_level level) {
+  if (slot->replica_rank < 0) return 0;
+  const double noise = sf_tensor_noise(e, level);
+  return isfinite(noise) ? slot->replica_error / (2 * sf_factors.fro * noise) : 0;
 }
+
+static bool replicas_agree(const struct sf_slot *slot, enum sf_level level) { return sf_replicas_share(slot, slot->expected, level) <= 1; }
 
 void sf_judging_compare(struct sf_comparison *out, struct sf_judging *judging, const struct sf_slot *slot, enum sf_level level) {
   const struct sf_collector *collector = judging->collector;
@@ -270,7 +272,7 @@ void sf_judging_compare(struct sf_comparison *out, struct sf_judging *judging, c
   }
 }
 
-static void result_fill(struct sf_tensor_result *result, const struct sf_comparison *comparison, enum sf_level level, bool flagged) {
+void sf_result_fill(struct sf_tensor_result *result, const struct sf_comparison *comparison, enum sf_level level, bool flagged) {
   result->level = level;
   result->fro_ratio = comparison->fro_ratio;
   result->row_ratio = comparison->row_ratio;
@@ -284,15 +286,13 @@ static double row_norm(const struct sf_expected *e, int64_t row) {
   return sqrt(sf_sum_squares(e->x + row * cols, cols));
 }
 
-void sf_judging_report(struct sf_judging *judging, struct sf_tensor_result *result, const struct sf_expected *e,
-                       const struct sf_comparison *comparison, enum sf_level level) {
+void sf_judging_report(struct sf_judging *judging, const struct sf_slot *slot, const struct sf_expected *e,
+                       const struct sf_comparison *comparison) {
   char distance[SF_DISTANCE_TEXT];
-  const struct sf_slot *slot = sf_slot_at(judging->collector, e->ordinal, SF_SLOT_FIRST);
   const bool anchored = e != slot->expected;
   const double rows = judging->collector->c.mode == SF_MODE_E2E && !anchored ? sf_factors.row_e2e : sf_factors.row_isolated;
   struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_TOLERANCE);
   finding->anchored = anchored;
-  result_fill(result, comparison, level, true);
   if (!(comparison->row_ratio / rows <= comparison->fro_ratio / sf_factors.fro)) {
     finding->row = comparison->row;
     finding->error = comparison->row_error, finding->noise = comparison->row_noise, finding->ratio = comparison->row_ratio;
@@ -304,11 +304,11 @@ void sf_judging_report(struct sf_judging *judging, struct sf_tensor_result *resu
   sf_finding_say(finding, "%s", sf_distance_text(distance, finding->error, e->norm, finding->noise));
 }
 
-static void report_replicas(struct sf_judging *judging, const struct sf_slot *slot) {
+void sf_judging_report_replicas(struct sf_judging *judging, const struct sf_slot *slot, const struct sf_expected *e, enum sf_level level) {
   struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_CONFLICT);
   finding->rank = slot->replica_rank;
   finding->error = slot->replica_error;
-  finding->noise = sf_tensor_noise(slot->expected, judging->last);
+  finding->noise = sf_tensor_noise(e, level);
   finding->ratio = finding->error / finding->noise;
   sf_finding_say(finding, "rank %d holds a replica that differs by %.3g in norm; rounding explains at most %.2g", slot->replica_rank,
                  finding->error, finding->noise);
@@ -317,6 +317,15 @@ static void report_replicas(struct sf_judging *judging, const struct sf_slot *sl
 /* The format in which an fp32 tensor may have been kept by mistake. */
 static enum sf_dtype suspected_format(const struct sf_judging *judging) {
   return judging->collector->c.precision.compute == SF_COMPUTE_FP16 ? SF_F16 : SF_BF16;
+}
+
+bool sf_judging_bits(struct sf_judging *judging, const struct sf_slot *slot, const struct sf_expected *e) {
+  const enum sf_dtype format = suspected_format(judging);
+  if (!sf_has_bits_of(format, e, slot->merged)) return false;
+  struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_BITS);
+  finding->anchored = e != slot->expected;
+  sf_finding_say(finding, "promised in fp32, but more than 90 %% of its values lie on the %s grid", sf_dtype_name(format));
+  return true;
 }
 
 #define NEAR_LARGEST 1e37f /* bf16 and fp32 reach 3.4e38 */
@@ -390,18 +399,13 @@ static bool tensor_is_suspicious(struct sf_judging *judging, const struct sf_slo
   struct sf_tensor_result *result = sf_judging_result(judging, slot);
   struct sf_comparison comparison;
   sf_judging_compare(&comparison, judging, slot, SF_LEVEL_FIRST);
-  const bool has_bits = sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged);
-  result_fill(result, &comparison, SF_LEVEL_FIRST, comparison.flagged || has_bits);
+  sf_result_fill(result, &comparison, SF_LEVEL_FIRST, comparison.flagged);
   if (!(comparison.error < INFINITY)) {
     if (may_overflow(judging, slot)) return true;
     if (report_nonfinite(judging, slot, result)) return false;
   }
-  if (has_bits) {
-    struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_BITS);
-    sf_finding_say(finding, "promised in fp32, but more than 90 %% of its values lie on the %s grid",
-                   sf_dtype_name(suspected_format(judging)));
-  }
-  return comparison.flagged || !sf_replicas_agree(slot, SF_LEVEL_FIRST);
+  if (sf_judging_bits(judging, slot, slot->expected)) result->flagged = true;
+  return comparison.flagged || !replicas_agree(slot, SF_LEVEL_FIRST);
 }
 
 /* Another look, with more perturbed runs. Returns whether the tensor is still suspicious. */
@@ -409,8 +413,8 @@ static bool tensor_stays_suspicious(struct sf_judging *judging, const struct sf_
                                     struct sf_tensor_result *result) {
   struct sf_comparison comparison;
   sf_judging_compare(&comparison, judging, slot, level);
-  if (!(comparison.error < INFINITY) || comparison.flagged || !sf_replicas_agree(slot, level)) return true;
-  result_fill(result, &comparison, level, sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged));
+  if (!(comparison.error < INFINITY) || comparison.flagged || !replicas_agree(slot, level)) return true;
+  sf_result_fill(result, &comparison, level, sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged));
   return false;
 }
 
@@ -419,10 +423,6 @@ static void tensor_judge_fully(struct sf_judging *judging, const struct sf_slot 
   sf_judging_compare(&comparison, judging, slot, judging->last);
   const struct sf_comparison *followed = judging->followed != NULL ? judging->followed[slot->expected->ordinal] : NULL;
   if (comparison.flagged && followed != NULL && followed->error < INFINITY && !followed->flagged) comparison = *followed;
-  if (comparison.flagged && judging->explained) {
-    comparison.flagged = false;
-    comparison.why_not = sf_is_judged_anchored(&judging->collector->c) ? NULL : "amplified";
-  }
   if (!(comparison.error < INFINITY) && may_overflow(judging, slot)) {
     const bool in_doubt = !isfinite(comparison.noise) || sf_overflow_explains(judging, slot);
     if (!in_doubt && report_nonfinite(judging, slot, result)) return;
@@ -430,9 +430,9 @@ static void tensor_judge_fully(struct sf_judging *judging, const struct sf_slot 
     comparison.why_not = "overflow";
   }
   const bool has_bits = sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged);
-  result_fill(result, &comparison, judging->last, comparison.flagged || has_bits || !sf_replicas_agree(slot, judging->last));
-  if (comparison.flagged) sf_judging_report(judging, result, slot->expected, &comparison, judging->last);
-  if (!sf_replicas_agree(slot, judging->last)) report_replicas(judging, slot);
+  sf_result_fill(result, &comparison, judging->last, comparison.flagged || has_bits || !replicas_agree(slot, judging->last));
+  if (comparison.flagged) sf_judging_report(judging, slot, slot->expected, &comparison);
+  if (!replicas_agree(slot, judging->last)) sf_judging_report_replicas(judging, slot, slot->expected, judging->last);
 }
 
 /* Looks again at the tensors that are left. Only the maximum over perturbed runs counts, so a tensor that passes with some of them passes
@@ -464,37 +464,49 @@ static bool one_is_far_off(struct sf_judging *judging, const int32_t *results, i
   return false;
 }
 
-static enum sf_status judge_tolerances(struct sf_judging *judging) {
+/* First looks at all tensors that are not marked. again: the results to look at twice. */
+static enum sf_status look_first(struct sf_judging *judging, const bool *is_judged, int32_t *again, int32_t *again_count) {
   const struct sf_collector *collector = judging->collector;
-  int32_t *again = sf_arena_alloc(collector->of_judgement, (size_t)collector->count * sizeof *again); /* results to look at twice */
-  int32_t again_count = 0;
-  if (again == NULL) return SF_ENOMEM;
+  bool is_ready = false;
+  *again_count = 0;
   for (int32_t i = 0; i < collector->count; i++) {
     const struct sf_slot *slot = sf_slot_at(collector, i, SF_SLOT_FIRST);
-    if (!sf_kind_has_noise((enum sf_kind)slot->expected->id.kind) || !sf_slot_is_whole(slot)) continue;
+    if (!sf_kind_has_noise((enum sf_kind)slot->expected->id.kind) || !sf_slot_is_whole(slot) || is_judged[i]) continue;
+    enum sf_status status = is_ready ? SF_OK : sf_expectations_raise(collector->expectations, SF_LEVEL_FIRST);
+    if (status == SF_OK && !is_ready) status = sf_ties_find(&judging->ties, collector, SF_LEVEL_FIRST, judging->row_scratch);
+    if (status != SF_OK) return status;
+    is_ready = true;
     if (slot->expected->exact)
       judge_exact(judging, slot);
     else if (tensor_is_suspicious(judging, slot))
-      again[again_count++] = judging->result_count - 1;
+      again[(*again_count)++] = judging->result_count - 1;
   }
-  if (sf_is_judged_anchored(&collector->c)) {
-    const enum sf_status status = sf_judge_anchored(judging, again, &again_count);
-    if (status != SF_OK) return status;
-  }
+  return SF_OK;
+}
+
+static enum sf_status judge_tolerances(struct sf_judging *judging) {
+  const struct sf_collector *collector = judging->collector;
+  int32_t *again = sf_arena_alloc(collector->of_judgement, (size_t)collector->count * sizeof *again);
+  bool *is_judged = sf_arena_alloc(collector->of_judgement, (size_t)collector->count * sizeof *is_judged); /* by ordinal */
+  int32_t again_count = 0;
+  if (again == NULL || is_judged == NULL) return SF_ENOMEM;
+  memset(is_judged, 0, (size_t)collector->count * sizeof *is_judged);
+  enum sf_status status = collector->c.mode == SF_MODE_E2E ? sf_judge_anchored(judging, is_judged) : SF_OK;
+  if (status == SF_OK) status = look_first(judging, is_judged, again, &again_count);
+  if (status != SF_OK) return status;
   for (enum sf_level level = SF_LEVEL_SECOND; level <= SF_LEVEL_SURE && again_count > 0; level++) {
     if (level == SF_LEVEL_SURE && one_is_far_off(judging, again, again_count)) break;
-    const enum sf_status status = look_again(judging, level, again, &again_count);
+    status = look_again(judging, level, again, &again_count);
     if (status != SF_OK) return status;
     if (level > judging->last) judging->last = level;
   }
-  enum sf_status status = sf_follow_changes(judging, again, again_count);
-  if (status == SF_OK) status = sf_explain_anchored(judging, again, again_count);
+  status = sf_follow_changes(judging, again, again_count);
   if (status != SF_OK) return status;
   for (int32_t i = 0; i < again_count; i++) {
     struct sf_tensor_result *result = &judging->results[again[i]];
     tensor_judge_fully(judging, sf_slot_at(collector, result->expected->ordinal, SF_SLOT_FIRST), result);
   }
-  return sf_is_judged_anchored(&collector->c) ? SF_OK : sf_mark_anchored(judging);
+  return SF_OK;
 }
 
 /* --- verdict -------------------------------------------------------------------------------------------------- */
@@ -519,18 +531,22 @@ static int compare_results(const void *a, const void *b) {
 
 /* Whether the reference is not finite, as loss scaling expects, and no perturbed run says otherwise. Then the check that the step is
  * skipped replaces this one. */
-static bool overflows_for_certain(const struct sf_collector *collector, const struct sf_expected *e) {
+static bool overflows_for_certain(struct sf_judging *judging, const struct sf_expected *e) {
+  const struct sf_collector *collector = judging->collector;
   const bool is_scaled = collector->c.precision.loss_scale_log2 > 0 && collector->c.mode == SF_MODE_E2E;
-  return is_scaled && !isfinite(e->norm) && e->id.step < sf_expectations_doubt_step(collector->expectations, SF_LEVEL_FIRST);
+  if (!is_scaled || isfinite(e->norm)) return false;
+  const enum sf_status status = sf_expectations_raise(collector->expectations, SF_LEVEL_FIRST);
+  if (status != SF_OK) judging->status = status;
+  return status == SF_OK && e->id.step < sf_expectations_doubt_step(collector->expectations, SF_LEVEL_FIRST);
 }
 
 /* Every kind that the case has must have at least one tensor that could be judged. */
-static bool every_kind_judged(const struct sf_judging *judging) {
+static bool every_kind_judged(struct sf_judging *judging) {
   bool has[SF_KIND_COUNT] = {false}, judged[SF_KIND_COUNT] = {false};
   const struct sf_collector *collector = judging->collector;
   for (int32_t i = 0; i < collector->count; i++) {
     const struct sf_expected *e = sf_slot_at(collector, i, SF_SLOT_FIRST)->expected;
-    if (!overflows_for_certain(collector, e)) has[e->id.kind] = true;
+    if (!overflows_for_certain(judging, e)) has[e->id.kind] = true;
   }
   for (int32_t i = 0; i < judging->result_count; i++)
     if (judging->results[i].judged) judged[judging->results[i].id.kind] = true;
@@ -578,8 +594,6 @@ enum sf_status sf_judge(struct sf_collector *collector, bool complete, struct sf
   collector->anchored = NULL;
   struct sf_judging judging;
   enum sf_status status = judging_create(&judging, collector);
-  if (status == SF_OK) status = sf_expectations_raise(collector->expectations, SF_LEVEL_FIRST);
-  if (status == SF_OK) status = sf_ties_find(&judging.ties, collector, SF_LEVEL_FIRST, judging.row_scratch);
   if (status != SF_OK) return status;
   judge_structure(&judging, complete);
   judge_promises(&judging);

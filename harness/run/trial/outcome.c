@@ -18,8 +18,10 @@ bool sf_outcome_same_failure(const char *key, const char *other_key) {
   return length == key_length(other_key) && strncmp(key, other_key, length) == 0;
 }
 
-/* Whether isolated mode has replaced this tensor by a given one on every rank: then it makes no other tensor wrong. */
-static bool is_replaced(const struct sf_catalog *catalog, const struct sf_finding *finding) {
+/* Whether this tensor makes no other one wrong: isolated mode has replaced it by a given one on every rank, or what was made of it is
+ * compared with what the reference makes of it. */
+static bool is_contained(const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_finding *finding) {
+  if (c->mode != SF_MODE_ISOLATED) return finding->anchored;
   const bool misplaced = finding->cls == SF_CLASS_GAP || finding->cls == SF_CLASS_OVERLAP || finding->cls == SF_CLASS_MAP;
   return !misplaced && sf_trace_is_given(catalog, finding->id);
 }
@@ -83,10 +85,8 @@ void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, 
   out->verdict = SF_VERDICT_FINDING;
   out->finding_count = judgement->finding_count;
   sf_outcome_tell_of(out, &first);
-  bool follows = false; /* from an earlier wrong tensor, perhaps */
-  for (int32_t i = 1; i < judgement->finding_count; i++) {
-    follows |= c->mode != SF_MODE_ISOLATED || !is_replaced(catalog, &judgement->findings[i - 1]);
-    if ((follows && !judgement->findings[i].anchored) || is_of_earlier_tensor(judgement, i)) continue;
+  for (int32_t i = 1; i < judgement->finding_count && is_contained(c, catalog, &judgement->findings[i - 1]); i++) {
+    if (is_of_earlier_tensor(judgement, i)) continue;
     const struct sf_culprit next = culprit_of(c, catalog, judgement, i);
     sf_outcome_add_culprit(out, &next);
   }

@@ -60,8 +60,8 @@ struct sf_outcome {
 };
 
 /* Fills class, key, signature, names and numbers from a judgement with findings: those of the first finding. It adds the other tensors that
- * are wrong by themselves, one for each tensor and each shrink key, as many as there is room for. In isolated mode these are those up to
- * the first whose tensor was not replaced by a given one (later ones may follow from it); end to end those that are wrong by what the
+ * are wrong by themselves, one for each tensor and each shrink key, as many as there is room for: those up to the first from which later
+ * ones may follow. In isolated mode that is one that no given tensor replaced, end to end one that was not compared with what the
  * reference makes of the candidate's own tensors. */
 void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog,
                                const struct sf_judgement *judgement);
