@@ -240,9 +240,10 @@ void sf_finding_say(struct sf_finding *finding, const char *format, ...) SF_PRIN
 /* If the merged tensor has a NaN or infinity where the reference has none: adds the finding and returns true. */
 bool sf_judging_nonfinite(struct sf_judging *judging, const struct sf_slot *slot);
 
-/* End to end: the reference's draws (all are made) disagree about what is finite in this step or have parted before it. */
-bool sf_references_disagree(struct sf_judging *judging, int32_t step);
-/* fp16: the candidate has an infinity or NaN where the reference has none, and the references disagree. */
+/* End to end: whether rounding decides what is finite in the tensor's step. Either the reference's draws (all are made) disagree about it
+ * or have parted before, or the candidate turned a tie that the tensor depends on, and the reference nears the largest number. */
+bool sf_references_disagree(struct sf_judging *judging, const struct sf_expected *e);
+/* The candidate has an infinity or NaN where the reference has none, a number may have overflowed, and the references disagree. */
 bool sf_overflow_explains(struct sf_judging *judging, const struct sf_slot *slot);
 
 /* sf_compare of the slot's tensor, with what speaks against judging it at all. */

@@ -317,16 +317,19 @@ static enum sf_dtype suspected_format(const struct sf_judging *judging) {
   return judging->collector->c.precision.compute == SF_COMPUTE_FP16 ? SF_F16 : SF_BF16;
 }
 
-#define NEAR_LARGEST 1e37f /* bf16 and fp32 reach 3.4e38 */
+/* A number near the largest of the format: within a factor of 34 of fp16's 65504, of bf16's and fp32's 3.4e38. */
+static double near_largest(const struct sf_judging *judging) {
+  return judging->collector->c.precision.compute == SF_COMPUTE_FP16 ? 2e3 : 1e37;
+}
 
-/* End to end: whether the reference has a number near the largest in a step. If it is infinite in a candidate, it leaves NaN (times zero)
- * where the reference has numbers of any size. */
-static bool step_nears_largest(const struct sf_judging *judging, int32_t step) {
+/* End to end, whether the reference has a number near the largest in a step or before it. If that number is infinite in a candidate, it
+ * leaves NaN (times zero) where the reference has numbers of any size, and weights that stay so. */
+static bool reference_nears_largest(const struct sf_judging *judging, int32_t step) {
   const struct sf_collector *collector = judging->collector;
   if (collector->c.mode != SF_MODE_E2E) return false;
   for (int32_t i = 0; i < collector->count; i++) {
     const struct sf_expected *e = sf_slot_at(collector, i, SF_SLOT_FIRST)->expected;
-    if (e->id.step == step && !(e->norm < (double)NEAR_LARGEST)) return true;
+    if (e->id.step <= step && !(e->norm < near_largest(judging))) return true;
   }
   return false;
 }
@@ -337,20 +340,27 @@ static bool may_overflow(const struct sf_judging *judging, const struct sf_slot 
   const struct sf_shape shape = slot->expected->spec.shape;
   const int64_t at = sf_first_nonfinite(slot->merged, slot->expected->x, shape.rows * shape.cols);
   if (at < 0) return false;
-  return judging->collector->c.precision.compute == SF_COMPUTE_FP16 || !(fabsf(slot->expected->x[at]) < NEAR_LARGEST) ||
-         step_nears_largest(judging, slot->expected->id.step);
+  return judging->collector->c.precision.compute == SF_COMPUTE_FP16 || !(fabs((double)slot->expected->x[at]) < near_largest(judging)) ||
+         reference_nears_largest(judging, slot->expected->id.step);
 }
 
-bool sf_references_disagree(struct sf_judging *judging, int32_t step) {
+/* Perturbed runs go where the reference's tokens went, so behind a turned tie none of them shows what the candidate's numbers come to. */
+static bool turned_tie_explains(const struct sf_judging *judging, const struct sf_expected *e) {
+  return sf_ties_reach(&judging->ties, judging->collector, e) && reference_nears_largest(judging, e->id.step);
+}
+
+bool sf_references_disagree(struct sf_judging *judging, const struct sf_expected *e) {
   struct sf_expectations *expectations = judging->collector->expectations;
+  const int32_t step = e->id.step;
   if (judging->collector->c.mode != SF_MODE_E2E) return false;
   const enum sf_status status = sf_expectations_raise(expectations, SF_LEVEL_FULL);
   if (status != SF_OK) judging->status = status;
-  return step >= sf_expectations_doubt_step(expectations, SF_LEVEL_FULL) || step > sf_expectations_parted_step(expectations, SF_LEVEL_FULL);
+  return step >= sf_expectations_doubt_step(expectations, SF_LEVEL_FULL) ||
+         step > sf_expectations_parted_step(expectations, SF_LEVEL_FULL) || turned_tie_explains(judging, e);
 }
 
 bool sf_overflow_explains(struct sf_judging *judging, const struct sf_slot *slot) {
-  return may_overflow(judging, slot) && sf_references_disagree(judging, slot->expected->id.step);
+  return may_overflow(judging, slot) && sf_references_disagree(judging, slot->expected);
 }
 
 static bool report_nonfinite(struct sf_judging *judging, const struct sf_slot *slot, struct sf_tensor_result *result) {

@@ -209,7 +209,7 @@ static void judge_overflow(struct sf_judging *judging, const struct step_index *
     if (sf_first_nonfinite(grad->merged, NULL, shape.rows * shape.cols) >= 0) expected = 1;
   }
   const double value = (double)slot->merged[0], reference = (double)slot->expected->x[0];
-  if (value == expected && value != reference && sf_references_disagree(judging, step)) {
+  if (value == expected && value != reference && sf_references_disagree(judging, slot->expected)) {
     report_unchecked(judging, slot, "overflow");
     return;
   }

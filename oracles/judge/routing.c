@@ -67,8 +67,13 @@ enum sf_status sf_ties_find(struct sf_ties *ties, const struct sf_collector *col
   return SF_OK;
 }
 
+/* What a step makes of the gradients of all its microbatches. */
+static bool sums_microbatches(enum sf_kind kind) {
+  return kind == SF_KIND_MAIN_GRAD || kind == SF_KIND_PARAM_DELTA || kind == SF_KIND_SCALAR;
+}
+
 bool sf_ties_reach(const struct sf_ties *ties, const struct sf_collector *collector, const struct sf_expected *e) {
   if (ties->first == NULL || e->id.step < ties->step) return false;
-  if (e->id.step > ties->step || e->id.kind == SF_KIND_MAIN_GRAD) return true;
+  if (e->id.step > ties->step || sums_microbatches((enum sf_kind)e->id.kind)) return true;
   return e->ordinal > ties->first[place_of(collector, e->id)];
 }

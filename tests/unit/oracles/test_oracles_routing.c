@@ -53,12 +53,16 @@ static int count_ties(struct trial *t, int *turned) {
   return ties;
 }
 
-static void trial_with_noise(struct trial *t, int seed, enum sf_perturb perturb) {
-  char words[512];
-  snprintf(words, sizeof words, WORDS "seed=%d ", seed);
+static void trial_with_words(struct trial *t, const char *words, enum sf_perturb perturb) {
   trial_open(t, words);
   candidate_destroy(&t->candidate);
   candidate_run(&t->candidate, t->catalog, perturb, 1234567);
+}
+
+static void trial_with_noise(struct trial *t, int seed, enum sf_perturb perturb) {
+  char words[512];
+  snprintf(words, sizeof words, WORDS "seed=%d ", seed);
+  trial_with_words(t, words, perturb);
 }
 
 static int count_tied_results(const struct trial *t) {
@@ -109,6 +113,87 @@ static void test_judge_behind_an_unturned_tie_finds_a_scaled_tensor(void **state
     trial_close(&t);
   }
   assert_int_equal(tried, 3);
+}
+
+static struct tensor *tensor_of(const struct trial *t, struct sf_trace_id id) {
+  for (int32_t i = 0; i < t->candidate.count; i++)
+    if (sf_trace_key(t->candidate.tensors[i].id) == sf_trace_key(id)) return &t->candidate.tensors[i];
+  fail_msg("not traced");
+  return NULL;
+}
+
+/* The first gradient that a turned tie reaches, or the first that none does; NULL: no such tensor. */
+static struct tensor *gradient_where(const struct trial *t, bool is_reached) {
+  for (int32_t i = 0; i < t->judgement.result_count; i++) {
+    const struct sf_tensor_result *result = &t->judgement.results[i];
+    if (result->id.kind != SF_KIND_ACT_GRAD) continue;
+    if (is_reached ? result->why_not != NULL && strcmp(result->why_not, "routing tie") == 0 : result->judged)
+      return tensor_of(t, result->id);
+  }
+  return NULL;
+}
+
+/* Makes the candidate's only step one that an infinite gradient lets it skip. */
+static void skip_step(struct trial *t) {
+  const struct candidate *c = &t->candidate;
+  param_tensor(c, SF_KIND_MAIN_GRAD, SF_MODULE_LINEAR_QKV, 0, 0)->values[0] = INFINITY;
+  scalar_tensor(c, SF_SCALAR_OVERFLOW, 0)->values[0] = 1;
+  scalar_tensor(c, SF_SCALAR_GRAD_NORM, 0)->values[0] = 0;
+  scalar_tensor(c, SF_SCALAR_CLIP, 0)->values[0] = 1;
+  for (int32_t i = 0; i < c->count; i++) {
+    struct tensor *tensor = &c->tensors[i];
+    if (tensor->id.kind == SF_KIND_PARAM_DELTA) memset(tensor->values, 0, (size_t)tensor->count * sizeof *tensor->values);
+    if (tensor->id.kind != SF_KIND_PARAM || tensor->id.step == 0) continue;
+    memcpy(tensor->values, tensor_at(c, SF_KIND_PARAM, tensor->id.subject, 0, 0)->values, (size_t)tensor->count * sizeof *tensor->values);
+  }
+}
+
+/* Perturbed runs do not turn ties, so none of them shows which numbers near the largest become infinite behind one. Where the reference is
+ * far from the largest number, or no tie is before the tensor, an infinity is a finding. */
+static void test_judge_infinity_behind_a_turned_tie_is_left_out_near_the_largest(void **state) {
+  (void)state;
+  static const struct {
+    const char *precision;
+    bool is_near;
+  } cases[] = {{"fp16 precision.loss_scale_log2=15", true}, {"fp16 precision.loss_scale_log2=1", false}, {"bf16", false}};
+  int tried[3] = {0}, before = 0;
+  for (int k = 0; k < 3; k++) {
+    for (int seed = 1; seed <= SEEDS; seed++) {
+      char words[512];
+      snprintf(words, sizeof words, WORDS "seed=%d precision.compute=%s ", seed, cases[k].precision);
+      struct trial t;
+      trial_with_words(&t, words, SF_PERTURB_STORED);
+      trial_judge(&t);
+      struct tensor *behind = gradient_where(&t, true), *elsewhere = gradient_where(&t, false);
+      if (behind != NULL) {
+        tried[k]++;
+        const float own = behind->values[0];
+        behind->values[0] = INFINITY;
+        trial_judge(&t);
+        if (cases[k].is_near && t.judgement.finding_count > 0) print_findings(&t);
+        if (cases[k].is_near) assert_int_equal(t.judgement.finding_count, 0);
+        if (!cases[k].is_near) assert_first_at(&t, SF_CLASS_NONFINITE, behind);
+        behind->values[0] = own;
+      }
+      if (behind != NULL && elsewhere != NULL) {
+        before++;
+        const float own = elsewhere->values[0];
+        elsewhere->values[0] = INFINITY;
+        trial_judge(&t);
+        assert_first_at(&t, SF_CLASS_NONFINITE, elsewhere);
+        elsewhere->values[0] = own;
+      }
+      if (behind != NULL && cases[k].is_near) {
+        skip_step(&t);
+        trial_judge(&t);
+        if (t.judgement.finding_count > 0) print_findings(&t);
+        assert_int_equal(t.judgement.finding_count, 0);
+      }
+      trial_close(&t);
+    }
+  }
+  print_message("%d, %d, %d infinities behind ties, %d elsewhere\n", tried[0], tried[1], tried[2], before);
+  assert_true(tried[0] > 0 && tried[1] > 0 && tried[2] > 0 && before > 0);
 }
 
 static const float *plain_of(void *ctx, struct sf_trace_id id) {
@@ -183,6 +268,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_judge_ties_count_only_where_the_candidate_chose_otherwise),
       cmocka_unit_test(test_judge_behind_an_unturned_tie_finds_a_scaled_tensor),
+      cmocka_unit_test(test_judge_infinity_behind_a_turned_tie_is_left_out_near_the_largest),
       cmocka_unit_test(test_rerun_sends_tokens_where_the_plain_run_did),
       cmocka_unit_test(test_run_overflowed_logits_choose_topk_experts),
       cmocka_unit_test(test_judge_lone_loss_is_judged),
