@@ -1,6 +1,6 @@
-/* Anchored comparison: end to end, compares each tensor with what the reference makes of the candidate's own tensors, that is of its module's
- * inputs, weights and incoming gradients as the candidate had them. Only one module's rounding lies between the two, so a wrong module
- * stands out by itself, whatever the modules before it did and however much their rounding was amplified. Nothing is rewritten: the
+/* Anchored comparison: end to end, compares each tensor with what the reference makes of the candidate's own tensors, that is of its
+ * module's inputs, weights and incoming gradients as the candidate had them. Only one module's rounding lies between the two, so a wrong
+ * module stands out by itself, whatever the modules before it did and however much their rounding was amplified. Nothing is rewritten: the
  * candidate runs as it is. */
 #include "oracles/judge/collector.h"
 
@@ -95,8 +95,7 @@ static enum sf_status set_all_parts(struct sf_collector *collector) {
   return SF_OK;
 }
 
-/* Runs the reference on the candidate's tensors. A tensor that did not come whole is the reference's own. */
-static enum sf_status anchored_create(struct sf_collector *collector) {
+enum sf_status sf_anchored_create(struct sf_collector *collector) {
   collector->given = (struct sf_given){tensor_of, part_sizes_of, collector};
   const enum sf_status status = sf_expectations_create_given(&collector->anchored, collector->catalog,
                                                              sf_expectations_gemm(collector->expectations), &collector->given);
@@ -117,120 +116,10 @@ enum sf_status sf_collector_anchor(struct sf_collector *out, const struct sf_col
   return SF_OK;
 }
 
-/* --- which tensors ------------------------------------------------------------------------------------------------ */
-
-/* Marks the steps whose gradients were scaled as the reference scales. */
-static enum sf_status mark_scaled_alike(bool **out, const struct sf_collector *collector) {
-  const int64_t steps = collector->c.train.steps + 1;
-  bool *alike = sf_arena_alloc(collector->of_judgement, (size_t)steps * sizeof *alike);
-  if (alike == NULL) return SF_ENOMEM;
-  for (int64_t step = 0; step < steps; step++) {
-    const struct sf_trace_id id = {
-        .step = (uint16_t)step, .pass = SF_PASS_STEP, .kind = SF_KIND_SCALAR, .subject = (int32_t)SF_SCALAR_LOSS_SCALE};
-    const struct sf_slot *slot = sf_slot_find(collector, id);
-    const struct sf_expected *e = sf_expectations_find(collector->anchored, id);
-    alike[step] = slot == NULL || e == NULL || (sf_slot_is_whole(slot) && slot->merged[0] == e->x[0]);
-  }
-  *out = alike;
-  return SF_OK;
-}
-
-/* Whether rounding alone lies between the two: where numbers overflow, it decides which. */
-static bool is_comparable(const struct sf_slot *slot, const struct sf_expected *e) {
-  return isfinite(e->norm) && sf_first_nonfinite(slot->merged, NULL, e->spec.shape.rows * e->spec.shape.cols) < 0;
-}
-
-/* --- comparing --------------------------------------------------------------------------------------------------- */
-
-static const double FAR = 1.5; /* times the bound: more perturbed runs do not clear such a tensor */
-
-/* The results of tensors that the perturbed runs so far do not clear. */
-struct anchored {
-  struct sf_judging *judging;
-  enum sf_level level;
-  struct sf_tensor_result **left;
-  int32_t count;
-};
-
-struct look {
-  const struct sf_slot *slot;
-  const struct sf_expected *e;
-  struct sf_comparison comparison;
-  double replicas; /* distance of two that must be the same, over what they may differ */
-};
-
-static struct look look_at(const struct anchored *a, const struct sf_tensor_result *result) {
-  const struct sf_collector *collector = a->judging->collector;
-  const int32_t ordinal = result->expected->ordinal;
-  struct look look = {.slot = sf_slot_at(collector, ordinal, SF_SLOT_FIRST), .e = sf_expectations_at(collector->anchored, ordinal)};
-  sf_compare(&look.comparison, look.e, look.slot->merged, SF_MODE_ISOLATED, a->level, a->judging->row_scratch);
-  if (!isfinite(look.comparison.noise)) look.comparison.why_not = "overflow";
-  look.replicas = sf_replicas_share(look.slot, look.e, a->level);
-  return look;
-}
-
-static bool is_cleared(const struct look *look) { return !look->comparison.flagged && look->replicas <= 1; }
-
-static bool is_near(const struct look *look) {
-  const double share = fmax(look->comparison.fro_ratio / sf_factors.fro, look->comparison.row_ratio / sf_factors.row_isolated);
-  return (!look->comparison.flagged || !(share > FAR)) && !(look->replicas > FAR);
-}
-
-/* Keeps what is not cleared. Returns how many of that are so near their bound that more perturbed runs may clear them. */
-static int32_t look_again(struct anchored *a) {
-  int32_t left = 0, near = 0;
-  for (int32_t i = 0; i < a->count; i++) {
-    const struct look look = look_at(a, a->left[i]);
-    if (is_cleared(&look)) {
-      sf_result_fill(a->left[i], &look.comparison, a->level, false);
-      continue;
-    }
-    near += is_near(&look);
-    a->left[left++] = a->left[i];
-  }
-  a->count = left;
-  return near;
-}
-
-/* --- judging ----------------------------------------------------------------------------------------------------- */
-
-/* Begins with the tensors that can be compared so, and marks them. */
-static enum sf_status begin(struct anchored *out, struct sf_judging *judging, bool *is_judged) {
-  struct sf_collector *collector = judging->collector;
-  bool *alike = NULL;
-  enum sf_status status = anchored_create(collector);
-  if (status == SF_OK) status = mark_scaled_alike(&alike, collector);
-  if (status != SF_OK) return status;
-  *out = (struct anchored){.judging = judging, .level = SF_LEVEL_NONE};
-  out->left = sf_arena_alloc(collector->of_judgement, (size_t)collector->count * sizeof *out->left);
-  if (out->left == NULL) return SF_ENOMEM;
-  for (int32_t i = 0; i < collector->count; i++) {
-    const struct sf_slot *slot = sf_slot_at(collector, i, SF_SLOT_FIRST);
-    const struct sf_expected *e = sf_expectations_at(collector->anchored, i);
-    if (!sf_kind_has_noise((enum sf_kind)e->id.kind) || !sf_slot_is_whole(slot) || !alike[e->id.step] || !is_comparable(slot, e)) continue;
-    is_judged[i] = true;
-    out->left[out->count++] = sf_judging_result(judging, slot);
-    sf_judging_bits(judging, slot, e);
-  }
-  return SF_OK;
-}
-
-static void report(const struct anchored *a, struct sf_tensor_result *result) {
-  const struct look look = look_at(a, result);
-  sf_result_fill(result, &look.comparison, a->level, true);
-  if (look.comparison.flagged) sf_judging_report(a->judging, look.slot, look.e, &look.comparison);
-  if (!(look.replicas <= 1)) sf_judging_report_replicas(a->judging, look.slot, look.e, a->level);
-}
-
-enum sf_status sf_judge_anchored(struct sf_judging *judging, bool *is_judged) {
-  struct anchored a = {0};
-  enum sf_status status = begin(&a, judging, is_judged);
-  /* With no perturbed run at first, since they only widen what the floors allow. */
-  while (status == SF_OK) {
-    const int32_t near = look_again(&a);
-    if (a.count == 0 || (near == 0 && a.level >= SF_LEVEL_FULL) || a.level == SF_LEVEL_SURE) break;
-    status = sf_expectations_raise(judging->collector->anchored, ++a.level);
-  }
-  for (int32_t i = 0; i < a.count && status == SF_OK; i++) report(&a, a.left[i]);
-  return status;
+bool sf_is_scaled_alike(const struct sf_collector *collector, const struct sf_expectations *expectations, int32_t step) {
+  const struct sf_trace_id id = {
+      .step = (uint16_t)step, .pass = SF_PASS_STEP, .kind = SF_KIND_SCALAR, .subject = (int32_t)SF_SCALAR_LOSS_SCALE};
+  const struct sf_slot *slot = sf_slot_find(collector, id);
+  const struct sf_expected *e = sf_expectations_find(expectations, id);
+  return slot == NULL || e == NULL || (sf_slot_is_whole(slot) && slot->merged[0] == e->x[0]);
 }

@@ -33,7 +33,7 @@ struct sf_expectations {
   uint64_t table_mask;
   enum sf_level level;
   int64_t runs;
-  int32_t overflow_step, parted_step[SF_LEVEL_COUNT], doubt_step[SF_LEVEL_COUNT];
+  int32_t overflow_step;
   /* of the run in progress */
   double grad_norm_max; /* of the plain run's step: the largest main gradient */
   double loss_scale;    /* of the plain run's step */
@@ -158,7 +158,7 @@ static void watch_overflow(struct sf_expectations *x, const struct sf_expected *
   if (e->id.kind == SF_KIND_MAIN_GRAD) x->grad_norm_max = sf_larger(x->grad_norm_max, e->norm);
   if (e->id.kind != SF_KIND_SCALAR || e->id.subject != (int32_t)SF_SCALAR_CLIP) return;
   const bool overflows = !((double)e->x[0] * x->grad_norm_max <= GRAD_MAX);
-  if (overflows && x->overflow_step == INT32_MAX) x->overflow_step = x->parted_step[drawn] = e->id.step;
+  if (overflows && x->overflow_step == INT32_MAX) x->overflow_step = e->id.step;
   x->grad_norm_max = 0;
 }
 
@@ -216,7 +216,6 @@ static enum sf_status run_reference(struct sf_expectations *x, struct sf_referen
 /* Takes over x, in which only the caller's choices are not zero. */
 static enum sf_status expectations_fill(struct sf_expectations *x, const struct sf_case *logical) {
   x->overflow_step = INT32_MAX;
-  for (int level = 0; level < SF_LEVEL_COUNT; level++) x->parted_step[level] = x->doubt_step[level] = INT32_MAX;
   x->loss_scale = 1;
   enum sf_status status = sf_catalog_create(&x->catalog, logical);
   if (status != SF_OK) return status;
@@ -270,42 +269,14 @@ void sf_expectations_set_parts(struct sf_expectations *expectations, int32_t ord
 
 /* --- draws ---------------------------------------------------------------------------------------------------- */
 
-/* While |m| / sqrt(v) is at most 1, two runs' updates of a weight differ by 2 lr at most. Stochastic rounding moves each by less than a
- * step of the weight's format, 2^-7 of it at most. */
-static bool updates_agree(const struct sf_expectations *x, const struct sf_expected *plain, const float *draw, int64_t count) {
-  const struct sf_case *c = &x->catalog->logical;
-  const struct sf_trace_id id = {.step = plain->id.step, .pass = SF_PASS_STEP, .kind = SF_KIND_PARAM, .subject = plain->id.subject};
-  const struct sf_expected *weight = c->precision.stochastic ? sf_expectations_find(x, id) : NULL;
-  const float bound = (float)(2.5e-6 * (double)c->train.lr_micro);
-  int64_t apart = 0;
-  for (int64_t i = 0; i < count; i++) {
-    const float rounding = weight == NULL ? 0 : 0x1p-6f * (fabsf(weight->x[i]) + fabsf(plain->x[i]) + fabsf(draw[i]));
-    apart += !(fabsf(draw[i] - plain->x[i]) <= bound + rounding);
-  }
-  return apart == 0;
-}
-
-/* End to end an overflow reaches the weights and everything computed from them. */
-static void watch_finiteness(struct sf_expectations *x, const struct sf_expected *e, const float *draw) {
-  const bool is_draw_finite = isfinite(sf_sum_squares(draw, e->spec.shape.rows * e->spec.shape.cols));
-  if (x->catalog->logical.mode != SF_MODE_E2E || is_draw_finite == (bool)isfinite(e->norm)) return;
-  int32_t *doubt_step = &x->doubt_step[drawn], *parted_step = &x->parted_step[drawn];
-  if (e->id.step < *doubt_step) *doubt_step = e->id.step;
-  if (e->id.step < *parted_step) *parted_step = e->id.step;
-}
-
 /* Keeps only the largest distances of the perturbed run from the plain run, at the highest level until a lower one is complete. */
 static void emit_draw(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
   struct sf_expectations *x = ctx;
   SF_ASSERT_LT(x->next, x->count);
   struct sf_expected *e = &x->entries[x->next++];
   SF_ASSERT(sf_trace_key(e->id) == sf_trace_key(id)); /* perturbed runs follow the plain run's order */
-  int32_t *parted_step = &x->parted_step[drawn];
-  if (id.kind == SF_KIND_PARAM_DELTA && id.step < *parted_step && !updates_agree(x, e, values, shape.rows * shape.cols))
-    *parted_step = id.step;
   if (!sf_kind_has_noise((enum sf_kind)id.kind)) return;
   const double distance = sf_row_diff_norms(x->row_scratch, values, e->x, shape.rows, shape.cols);
-  if (!isfinite(distance)) watch_finiteness(x, e, values);
   e->noise[drawn] = sf_larger(e->noise[drawn], distance);
   double *row_noise = e->row_noise[drawn];
   for (int64_t r = 0; r < shape.rows; r++) row_noise[r] = sf_larger(row_noise[r], x->row_scratch[r]);
@@ -314,8 +285,6 @@ static void emit_draw(void *ctx, struct sf_trace_id id, const void *values, stru
 static void keep_level(struct sf_expectations *x, enum sf_level level) {
   x->level = level;
   if (level == drawn) return;
-  x->parted_step[level] = x->parted_step[drawn];
-  x->doubt_step[level] = x->doubt_step[drawn];
   for (int32_t i = 0; i < x->count; i++) {
     struct sf_expected *e = &x->entries[i];
     e->noise[level] = e->noise[drawn];
@@ -364,30 +333,13 @@ enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum 
   return status;
 }
 
-enum sf_status sf_expectations_run(struct sf_expectations *expectations, const struct sf_reference_options *options,
-                                   const struct sf_reference_sink *sink) {
-  struct sf_reference_options with_gemm = *options;
-  with_gemm.gemm = expectations->gemm;
-  if (expectations->catalog->logical.mode == SF_MODE_E2E) with_gemm.plain = plain_values, with_gemm.plain_ctx = expectations;
-  expectations->runs++;
-  return sf_reference_run(expectations->catalog, &with_gemm, sink);
-}
-
 /* --- asking --------------------------------------------------------------------------------------------------- */
 
 enum sf_level sf_expectations_level(const struct sf_expectations *expectations) { return expectations->level; }
 const struct sf_gemm_table *sf_expectations_gemm(const struct sf_expectations *expectations) { return expectations->gemm; }
 int64_t sf_expectations_runs(const struct sf_expectations *expectations) { return expectations->runs; }
 int32_t sf_expectations_count(const struct sf_expectations *expectations) { return expectations->count; }
-int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations, enum sf_level level) {
-  return expectations->doubt_step[level];
-}
-
 int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations) { return expectations->overflow_step; }
-
-int32_t sf_expectations_parted_step(const struct sf_expectations *expectations, enum sf_level level) {
-  return expectations->parted_step[level];
-}
 
 const struct sf_catalog *sf_expectations_catalog(const struct sf_expectations *expectations) { return expectations->catalog; }
 

@@ -45,10 +45,6 @@ void sf_expectations_set_parts(struct sf_expectations *expectations, int32_t ord
 bool sf_kind_has_noise(enum sf_kind kind);
 /* Runs draws until `level` is reached; never lowers it. SF_ENOMEM: the level stays, and the noise of the levels reached stays valid. */
 enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level) SF_MUST_USE;
-/* Runs the plain reference once more, hands each tensor to emit in the order of the expectations, and keeps nothing. Fills in
- * options->gemm and options->plain. */
-enum sf_status sf_expectations_run(struct sf_expectations *expectations, const struct sf_reference_options *options,
-                                   const struct sf_reference_sink *sink) SF_MUST_USE;
 enum sf_level sf_expectations_level(const struct sf_expectations *expectations); /* reached so far */
 /* Runs of the reference so far, the plain one included. */
 int64_t sf_expectations_runs(const struct sf_expectations *expectations);
@@ -57,17 +53,9 @@ const struct sf_expected *sf_expectations_find(const struct sf_expectations *exp
 /* The tensors of the reference, by ordinal, in the order in which it computes them. */
 int32_t sf_expectations_count(const struct sf_expectations *expectations);
 const struct sf_expected *sf_expectations_at(const struct sf_expectations *expectations, int32_t ordinal);
-/* End to end: the last step that can be compared; after it runs of the reference that differ by rounding alone have gone apart. The
- * reference alone decides: a draw updates some weight differently by more than a change of the update's sign explains (Adam's second
- * moment follows gradients near zero, and m / sqrt(v) has no bound), or squares of its gradients overflow. INT32_MAX while the runs agree.
- * level: which draws count; it must have been reached. */
-int32_t sf_expectations_parted_step(const struct sf_expectations *expectations, enum sf_level level);
 /* First step in which a gradient's square may leave fp32's range, so that Adam's change depends on the order of its products. INT32_MAX:
  * none. */
 int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations);
-/* End to end: the first step in which the draws so far disagree about which tensors are finite. From there on rounding decides whether an
- * fp16 number overflows, and nothing that depends on it can be judged. INT32_MAX: none. level: as above. */
-int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations, enum sf_level level);
 /* As given when they were made. */
 const struct sf_gemm_table *sf_expectations_gemm(const struct sf_expectations *expectations);
 const struct sf_catalog *sf_expectations_catalog(const struct sf_expectations *expectations); /* of the case; owned */

@@ -42,10 +42,6 @@ struct sf_reference_options {
    * that the plain run's logits choose. */
   const float *(*plain)(void *ctx, struct sf_trace_id id);
   void *plain_ctx;
-  /* In fp32: the change to make to a weight in place of Adam's own, by the id of its PARAM_DELTA, borrowed; NULL from the function: Adam's.
-   */
-  const float *(*change)(void *ctx, struct sf_trace_id id);
-  void *change_ctx;
   const struct sf_given *given; /* NULL, or in isolated mode: what takes the place of consistent tensors */
 };
 

@@ -165,9 +165,6 @@ static inline void param_step(struct run *run, const struct adam *adam, int32_t 
   }
   store(run, step_id(run, SF_KIND_PARAM_DELTA, param), 3, next, count, SF_F32);
   if (keeps_no_master(run)) round_stochastic(run, param, next, count);
-  const struct sf_reference_options *options = run->options;
-  const float *given = options->change != NULL ? options->change(options->change_ctx, step_id(run, SF_KIND_PARAM_DELTA, param)) : NULL;
-  for (int64_t i = 0; given != NULL && i < count; i++) next[i] = master[i] + (real)given[i];
   for (int64_t i = 0; i < count; i++) delta[i] = next[i] - master[i];
   memcpy(master, next, (size_t)count * sizeof(real));
   weight_from_master(run, param);

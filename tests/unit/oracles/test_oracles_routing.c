@@ -53,12 +53,16 @@ static int count_ties(struct trial *t, int *turned) {
   return ties;
 }
 
-static void trial_with_noise(struct trial *t, int seed, enum sf_perturb perturb) {
-  char words[512];
-  snprintf(words, sizeof words, WORDS "seed=%d ", seed);
+static void trial_with_words(struct trial *t, const char *words, enum sf_perturb perturb) {
   trial_open(t, words);
   candidate_destroy(&t->candidate);
   candidate_run(&t->candidate, t->catalog, perturb, 1234567);
+}
+
+static void trial_with_noise(struct trial *t, int seed, enum sf_perturb perturb) {
+  char words[512];
+  snprintf(words, sizeof words, WORDS "seed=%d ", seed);
+  trial_with_words(t, words, perturb);
 }
 
 static int count_tied_results(const struct trial *t) {
