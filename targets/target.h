@@ -30,10 +30,9 @@ struct sf_rank_env {
   struct sf_walled_pool *walled; /* what a plugin is handed is taken from there, by all ranks of the process; NULL: from the arena */
 };
 
+/* Takes every case that sf_case_validate accepts; what a plugin takes is asked when it is loaded (sf_plugin_target_support). */
 struct sf_target {
   const char *name;
-  /* SF_OK, or SF_ENOTSUP with the feature named: the trial's verdict is then SKIP. */
-  enum sf_status (*supports)(const struct sf_case *c, struct sf_error *error);
   /* Runs the rank; failures leave through the communicator. */
   void (*run)(struct sf_rank_env *env);
 };

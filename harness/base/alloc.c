@@ -38,6 +38,13 @@ void *sf_realloc(void *old, size_t size_bytes) {
   return counted(refused(size_bytes) ? NULL : realloc(old, size_bytes > 0 ? size_bytes : 1));
 }
 
+void *sf_grown(void *items, int64_t count, size_t item_bytes) {
+  const bool is_full = (count & (count - 1)) == 0;
+  char *grown = is_full ? sf_realloc(items, (size_t)(count > 0 ? 2 * count : 1) * item_bytes) : items;
+  if (grown != NULL) memset(grown + (size_t)count * item_bytes, 0, item_bytes);
+  return grown;
+}
+
 char *sf_strdup(const char *text) {
   const size_t size_bytes = strlen(text) + 1;
   char *copy = sf_alloc(size_bytes);

@@ -9,6 +9,9 @@
 /* NULL when memory is out, or when the test hook below says so. sf_alloc zeroes. */
 void *sf_alloc(size_t size_bytes);
 void *sf_realloc(void *old, size_t size_bytes); /* new bytes are not zeroed; old stays valid on failure */
+/* items with room for one more behind the first `count`, which is zeroed; NULL on no memory: then items stays as it is. For arrays that
+ * grow by this alone, one item at a time: it asks for memory whenever count has reached a power of two. */
+void *sf_grown(void *items, int64_t count, size_t item_bytes);
 char *sf_strdup(const char *text);              /* to be freed by sf_free */
 void sf_free(void *memory);                     /* what the three above gave; takes NULL */
 

@@ -11,17 +11,13 @@
 
 struct sf_check_result *sf_check_add(struct sf_checking *checking, const struct sf_trace_tensor *tensor) {
   struct sf_check_report *report = &checking->report;
-  if (report->result_count == report->result_capacity) {
-    const int32_t capacity = report->result_capacity == 0 ? 256 : 2 * report->result_capacity;
-    struct sf_check_result *results = sf_realloc(report->results, (size_t)capacity * sizeof *results);
-    if (results == NULL) {
-      sf_error_set(checking->error, SF_ENOMEM, "%s: out of memory", checking->candidate->path);
-      return NULL;
-    }
-    report->results = results;
-    report->result_capacity = capacity;
+  struct sf_check_result *results = sf_grown(report->results, report->result_count, sizeof *results);
+  if (results == NULL) {
+    sf_error_set(checking->error, SF_ENOMEM, "%s: out of memory", checking->candidate->path);
+    return NULL;
   }
-  struct sf_check_result *result = &report->results[report->result_count++];
+  report->results = results;
+  struct sf_check_result *result = &results[report->result_count++];
   *result = (struct sf_check_result){.tensor = tensor, .judged = true, .rank = -1, .row = -1};
   return result;
 }
@@ -199,9 +195,9 @@ static void judge_distance(struct sf_check_result *result, const struct comparin
 static enum sf_status stream(struct comparing *to) {
   struct sf_checking *checking = to->checking;
   struct sf_block block;
-  enum sf_status status = sf_merger_begin(checking->of_reference, checking->reference, to->reference);
-  if (status == SF_OK) status = sf_merger_begin(checking->of_candidate, checking->candidate, to->tensor);
-  if (status != SF_OK) return sf_error_set(checking->error, status, "%s: out of memory", checking->candidate->path);
+  enum sf_status status = sf_merger_begin(checking->of_reference, checking->reference, to->reference, checking->error);
+  if (status == SF_OK) status = sf_merger_begin(checking->of_candidate, checking->candidate, to->tensor, checking->error);
+  if (status != SF_OK) return status;
   to->vector = sf_st_find(&checking->noise->file.file, to->reference->text);
   status = sf_st_load(to->numbers, &checking->noise->file, to->vector, 0, SF_NOISE_ROWS, checking->error);
   for (bool more = sf_block_first(&block, to->reference); status == SF_OK && more; more = sf_block_next(&block, to->reference))
@@ -312,8 +308,10 @@ static void find_culprits(struct sf_check_report *report, bool isolated) {
   for (int32_t i = 0; i < report->result_count; i++) {
     const struct sf_check_result *result = &report->results[i];
     if (!result->flagged) continue;
-    if (isolated && result->tensor->name.kind == SF_KIND_MAIN_GRAD) find_main_grads(report, i);
-    else add_culprit(report, i);
+    if (isolated && result->tensor->name.kind == SF_KIND_MAIN_GRAD)
+      find_main_grads(report, i);
+    else
+      add_culprit(report, i);
     if (!isolated || !is_replaced(result)) return;
   }
 }

@@ -30,7 +30,7 @@ enum { SF_CHECK_CULPRITS_MAX = 32 };
 
 struct sf_check_report {
   enum sf_verdict verdict; /* INCONCLUSIVE: nothing could be judged */
-  int32_t result_count, result_capacity;
+  int32_t result_count;
   struct sf_check_result *results; /* in the reference's order of execution, then what it lacks, in the candidate's */
   int32_t judged, not_judged, findings;
   /* The first finding, or the first parameter that differs at the start, if one does. Of isolated runs also the others up to the first

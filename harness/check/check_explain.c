@@ -18,8 +18,7 @@ enum { ARENA_BLOCK_BYTES = 1 << 18, ELEMENTS_MAX = 1 << 18 };
 enum sf_status sf_window_load(float *out, struct sf_window *window, const struct sf_trace_set *set, const struct sf_trace_tensor *tensor) {
   struct sf_checking *checking = window->checking;
   struct sf_merger *merger = checking->of_candidate;
-  enum sf_status status = sf_merger_begin(merger, set, tensor);
-  if (status != SF_OK) return sf_error_set(checking->error, status, "%s: out of memory", set->path);
+  enum sf_status status = sf_merger_begin(merger, set, tensor, checking->error);
   for (int64_t at = window->begin; at < window->end && status == SF_OK; at += SF_BLOCK_ELEMENTS) {
     const int64_t end = window->end - at < SF_BLOCK_ELEMENTS ? window->end : at + SF_BLOCK_ELEMENTS;
     const void *values;

@@ -14,8 +14,7 @@ static enum sf_status add_gradient(struct sf_checking *checking, const struct sf
   struct sf_block block;
   char reason[SF_MISFIT_TEXT];
   if (!sf_tensor_fits(reason, tensor, tensor)) return sf_check_add_squares(checking, tensor->name.step, NULL, 0, true);
-  enum sf_status status = sf_merger_begin(checking->of_candidate, checking->candidate, tensor);
-  if (status != SF_OK) return sf_error_set(checking->error, status, "%s: out of memory", checking->candidate->path);
+  enum sf_status status = sf_merger_begin(checking->of_candidate, checking->candidate, tensor, checking->error);
   for (bool more = sf_block_first(&block, tensor); status == SF_OK && more; more = sf_block_next(&block, tensor)) {
     const void *values;
     status = sf_merger_block(checking->of_candidate, &values, block.begin, block.end, checking->error);

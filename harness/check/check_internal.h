@@ -20,7 +20,7 @@ struct sf_checking {
   unsigned char *bytes[2];
   struct sf_check_report report;
   struct sf_step_norm *steps;
-  int32_t step_count, step_capacity;
+  int32_t step_count;
   struct sf_error *error;
 };
 

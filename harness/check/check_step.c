@@ -21,16 +21,12 @@ static bool is_uncut(const struct sf_trace_tensor *tensor) {
 enum sf_status sf_check_add_squares(struct sf_checking *checking, int64_t step, const struct sf_trace_tensor *tensor, double squares,
                                     bool incomplete) {
   struct sf_step_norm *of = sf_check_find_norm(checking, step);
-  if (of == NULL && checking->step_count == checking->step_capacity) {
-    const int32_t capacity = checking->step_capacity == 0 ? 8 : 2 * checking->step_capacity;
-    struct sf_step_norm *steps = sf_realloc(checking->steps, (size_t)capacity * sizeof *steps);
+  if (of == NULL) {
+    struct sf_step_norm *steps = sf_grown(checking->steps, checking->step_count, sizeof *steps);
     if (steps == NULL) return sf_error_set(checking->error, SF_ENOMEM, "%s: out of memory", checking->candidate->path);
     checking->steps = steps;
-    checking->step_capacity = capacity;
-  }
-  if (of == NULL) {
-    of = &checking->steps[checking->step_count++];
-    *of = (struct sf_step_norm){.step = step};
+    of = &steps[checking->step_count++];
+    of->step = step;
   }
   of->squares += squares;
   if (tensor != NULL && is_uncut(tensor)) of->uncut_squares += squares;
@@ -45,9 +41,8 @@ bool sf_check_is_grad_norm(const struct sf_trace_tensor *tensor) {
 
 static enum sf_status load_scalar(double *out, struct sf_checking *checking, const struct sf_trace_tensor *tensor) {
   const void *value;
-  enum sf_status status = sf_merger_begin(checking->of_candidate, checking->candidate, tensor);
-  if (status != SF_OK) return sf_error_set(checking->error, status, "%s: out of memory", checking->candidate->path);
-  status = sf_merger_block(checking->of_candidate, &value, 0, 1, checking->error);
+  enum sf_status status = sf_merger_begin(checking->of_candidate, checking->candidate, tensor, checking->error);
+  if (status == SF_OK) status = sf_merger_block(checking->of_candidate, &value, 0, 1, checking->error);
   if (status == SF_OK) sf_widen(out, value, 1, sf_merger_dtype(checking->of_candidate));
   return status;
 }

@@ -26,7 +26,7 @@ static struct f8_table f8_table_of(enum sf_dtype dtype) {
     return total;                                                    \
   } while (0)
 
-#define SQUARES(type, convert)                                       \
+#define SQUARES(type, wide, convert)                                       \
   do {                                                               \
     const type *values = x;                                          \
     double total = 0;                                                \
@@ -38,7 +38,7 @@ static struct f8_table f8_table_of(enum sf_dtype dtype) {
     return total;                                                    \
   } while (0)
 
-#define WIDEN(type, convert)                                         \
+#define WIDEN(type, wide, convert)                                         \
   do {                                                               \
     const type *values = in;                                         \
     for (int64_t i = 0; i < count; i++) out[i] = (double)convert(values[i]); \
@@ -48,47 +48,20 @@ static struct f8_table f8_table_of(enum sf_dtype dtype) {
 #define SAME(v) (v)
 #define BY_TABLE(v) (table.value[v])
 
-static double distance_f8(const void *c, const void *x, int64_t count, enum sf_dtype dtype) {
-  const struct f8_table table = f8_table_of(dtype);
-  DISTANCE(uint8_t, float, BY_TABLE);
-}
-
-static double squares_f8(const void *x, int64_t count, enum sf_dtype dtype) {
-  const struct f8_table table = f8_table_of(dtype);
-  SQUARES(uint8_t, BY_TABLE);
-}
-
-static void widen_f8(double *out, const void *in, int64_t count, enum sf_dtype dtype) {
-  const struct f8_table table = f8_table_of(dtype);
-  WIDEN(uint8_t, BY_TABLE);
-}
-
-double sf_distance_squares(const void *c, const void *x, int64_t count, enum sf_dtype dtype) {
-  switch (dtype) {
-  case SF_F32: DISTANCE(float, float, SAME);
-  case SF_BF16: DISTANCE(uint16_t, float, sf_bf16_value);
-  case SF_F16: DISTANCE(uint16_t, float, sf_f16_value);
-  case SF_F64: DISTANCE(double, double, SAME);
-  default: SF_ASSERT(sf_dtype_is_f8(dtype)); return distance_f8(c, x, count, dtype);
+/* The loop for a type: LOOP(type of a number, type of a difference, conversion). */
+#define FOR_DTYPE(LOOP, dtype)                                       \
+  switch (dtype) {                                                   \
+  case SF_F32: LOOP(float, float, SAME);                             \
+  case SF_BF16: LOOP(uint16_t, float, sf_bf16_value);                \
+  case SF_F16: LOOP(uint16_t, float, sf_f16_value);                  \
+  case SF_F64: LOOP(double, double, SAME);                           \
+  default: {                                                         \
+    SF_ASSERT(sf_dtype_is_f8(dtype));                                \
+    const struct f8_table table = f8_table_of(dtype);                \
+    LOOP(uint8_t, float, BY_TABLE);                                  \
+  }                                                                  \
   }
-}
 
-double sf_squares(const void *x, int64_t count, enum sf_dtype dtype) {
-  switch (dtype) {
-  case SF_F32: SQUARES(float, SAME);
-  case SF_BF16: SQUARES(uint16_t, sf_bf16_value);
-  case SF_F16: SQUARES(uint16_t, sf_f16_value);
-  case SF_F64: SQUARES(double, SAME);
-  default: SF_ASSERT(sf_dtype_is_f8(dtype)); return squares_f8(x, count, dtype);
-  }
-}
-
-void sf_widen(double *out, const void *in, int64_t count, enum sf_dtype dtype) {
-  switch (dtype) {
-  case SF_F32: WIDEN(float, SAME);
-  case SF_BF16: WIDEN(uint16_t, sf_bf16_value);
-  case SF_F16: WIDEN(uint16_t, sf_f16_value);
-  case SF_F64: WIDEN(double, SAME);
-  default: SF_ASSERT(sf_dtype_is_f8(dtype)); widen_f8(out, in, count, dtype);
-  }
-}
+double sf_distance_squares(const void *c, const void *x, int64_t count, enum sf_dtype dtype) { FOR_DTYPE(DISTANCE, dtype) }
+double sf_squares(const void *x, int64_t count, enum sf_dtype dtype) { FOR_DTYPE(SQUARES, dtype) }
+void sf_widen(double *out, const void *in, int64_t count, enum sf_dtype dtype) { FOR_DTYPE(WIDEN, dtype) }

@@ -30,7 +30,7 @@ struct sf_merger {
   double *wide;             /* the same in fp64 */
   struct sf_segment *segments;
   struct version *versions;
-  int32_t version_count, version_capacity;
+  int32_t version_count;
   bool no_memory;
   int64_t begin, end;
   struct sf_merge_report report;
@@ -88,22 +88,19 @@ static void note_sum(void *ctx, int64_t sum) {
   struct sf_merger *m = noting->m;
   const int32_t at = version_place(m, sum);
   if (at < m->version_count && m->versions[at].sum == sum) return;
-  if (m->version_count == m->version_capacity) {
-    const int32_t capacity = m->version_capacity == 0 ? 16 : 2 * m->version_capacity;
-    struct version *versions = sf_realloc(m->versions, (size_t)capacity * sizeof *versions);
-    if (versions == NULL) {
-      m->no_memory = true;
-      return;
-    }
-    m->versions = versions;
-    m->version_capacity = capacity;
+  struct version *versions = sf_grown(m->versions, m->version_count, sizeof *versions);
+  if (versions == NULL) {
+    m->no_memory = true;
+    return;
   }
+  m->versions = versions;
   memmove(&m->versions[at + 1], &m->versions[at], (size_t)(m->version_count - at) * sizeof *m->versions);
   m->versions[at] = (struct version){.sum = sum, .rank = noting->rank};
   m->version_count++;
 }
 
-enum sf_status sf_merger_begin(struct sf_merger *m, const struct sf_trace_set *set, const struct sf_trace_tensor *tensor) {
+enum sf_status sf_merger_begin(struct sf_merger *m, const struct sf_trace_set *set, const struct sf_trace_tensor *tensor,
+                               struct sf_error *error) {
   bool wide = tensor->mixed;
   m->set = set;
   m->tensor = tensor;
@@ -117,7 +114,7 @@ enum sf_status sf_merger_begin(struct sf_merger *m, const struct sf_trace_set *s
     sf_piece_visit_sums(piece, note_sum, &noting);
   }
   m->dtype = wide ? SF_F64 : tensor->dtype;
-  return m->no_memory ? SF_ENOMEM : SF_OK;
+  return m->no_memory ? sf_error_set(error, SF_ENOMEM, "%s: out of memory", set->path) : SF_OK;
 }
 
 enum sf_dtype sf_merger_dtype(const struct sf_merger *m) { return m->dtype; }

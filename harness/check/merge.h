@@ -20,7 +20,8 @@ enum sf_status sf_merger_create(struct sf_merger **out) SF_MUST_USE;
 void sf_merger_destroy(struct sf_merger *merger); /* takes NULL */
 
 /* Turns to another tensor; set and tensor are borrowed until the next one. No piece may overlap (sf_piece). SF_ENOMEM. */
-enum sf_status sf_merger_begin(struct sf_merger *merger, const struct sf_trace_set *set, const struct sf_trace_tensor *tensor) SF_MUST_USE;
+enum sf_status sf_merger_begin(struct sf_merger *merger, const struct sf_trace_set *set, const struct sf_trace_tensor *tensor,
+                               struct sf_error *error) SF_MUST_USE;
 /* The type of blocks: the tensor's; F64 when something has to be added, or the ranks' types differ. */
 enum sf_dtype sf_merger_dtype(const struct sf_merger *merger);
 /* Merges elements [begin, end), at most SF_BLOCK_ELEMENTS, into *data, which is valid until the next block. Blocks may come in any order,

@@ -236,8 +236,8 @@ static enum sf_status begin_tensor(struct making *m, const struct sf_trace_tenso
   m->vector = sf_st_find(&m->layout.file, tensor->text);
   m->squares = m->rolled_squares = m->row_squares = 0;
   m->unit = sf_dtype_unit_roundoff(tensor->dtype);
-  enum sf_status status = sf_merger_begin(m->of_reference, m->reference, tensor);
-  if (status == SF_OK) status = sf_merger_begin(m->of_rolled, m->reference, tensor);
+  enum sf_status status = sf_merger_begin(m->of_reference, m->reference, tensor, m->error);
+  if (status == SF_OK) status = sf_merger_begin(m->of_rolled, m->reference, tensor, m->error);
   for (int32_t i = 0; status == SF_OK && i < m->draw_count; i++) {
     const struct sf_trace_tensor *draw = sf_trace_set_find(&m->draws[i], tensor->text);
     m->draw_squares[i] = m->row_apart[i] = 0;
@@ -245,9 +245,9 @@ static enum sf_status begin_tensor(struct making *m, const struct sf_trace_tenso
       return sf_error_set(m->error, SF_EINPUT, "%s: lacks tensor \"%.160s\" of the reference", m->draws[i].path, tensor->text);
     if (!sf_tensor_fits(reason, draw, tensor))
       return sf_error_set(m->error, SF_EINPUT, "%s: tensor \"%.160s\": %s", m->draws[i].path, tensor->text, reason);
-    status = sf_merger_begin(m->of_draws[i], &m->draws[i], draw);
+    status = sf_merger_begin(m->of_draws[i], &m->draws[i], draw, m->error);
   }
-  return status == SF_ENOMEM ? sf_error_set(m->error, SF_ENOMEM, "%s: out of memory", m->reference->path) : status;
+  return status;
 }
 
 static enum sf_status make_tensor(struct making *m, const struct sf_trace_tensor *tensor) {

@@ -11,19 +11,9 @@
 #include <string.h>
 #include <sys/resource.h>
 
-static const struct sf_command_entry commands[] = {
-    {"fuzz", sf_command_fuzz, "run a campaign of random cases"},
-    {"replay", sf_command_replay, "run one case file and say what it shows"},
-    {"shrink", sf_command_shrink, "find the smallest case that fails in the same way"},
-    {"gate", sf_command_gate, "replay the corpus and fuzz; fail on what is new"},
-    {"check", sf_command_check, "judge traces of any framework by a reference's"},
-    {"noise", sf_command_noise, "measure a reference's noise levels from perturbed runs"},
-    {"power", sf_command_power, "search planted bugs blind, and count false alarms"},
-    {"merge", sf_command_merge, "join the stores of one campaign's jobs"},
-    {"list", sf_command_list, "list presets, targets, plants, features or words"},
-    {"describe", sf_command_describe, "show mesh, groups and shapes of a case"},
-    {"worker", sf_command_worker, "run cases of a framework that a worker drives"},
-    {"mpi-worker", sf_command_mpi_worker, NULL},
+static const struct sf_command *const commands[] = {
+    &sf_command_fuzz,  &sf_command_replay, &sf_command_shrink, &sf_command_gate,     &sf_command_check,  &sf_command_noise,
+    &sf_command_power, &sf_command_merge,  &sf_command_list,   &sf_command_describe, &sf_command_worker,
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
@@ -47,9 +37,7 @@ static bool leaves_time_to_tell(void) {
 
 static void print_usage(FILE *to) {
   sf_print(to, "usage: shardfuzz COMMAND [OPTION...]   (shardfuzz COMMAND --help shows its options)\n\n");
-  for (size_t i = 0; i < COMMAND_COUNT; i++) {
-    if (commands[i].help) sf_print(to, "  %-9s %s\n", commands[i].name, commands[i].help);
-  }
+  for (size_t i = 0; i < COMMAND_COUNT; i++) sf_print(to, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
   sf_print(to, "\n  help COMMAND, --version\n"
                "\nexit codes:\n"
                "  0         nothing found, or known findings only\n"
@@ -62,9 +50,7 @@ static void print_usage(FILE *to) {
 static int refuse(const char *name) {
   struct sf_error error;
   struct sf_nearest nearest = sf_nearest_to(name);
-  for (size_t i = 0; i < COMMAND_COUNT; i++) {
-    if (commands[i].help) sf_nearest_offer(&nearest, commands[i].name);
-  }
+  for (size_t i = 0; i < COMMAND_COUNT; i++) sf_nearest_offer(&nearest, commands[i]->name);
   const char *text = sf_nearest_text(&nearest);
   return sf_exit_failure(
       sf_error_set(&error, SF_EUSAGE, "there is no command '%.100s'%s", name, *text ? text : "; shardfuzz --help lists them"), &error);
@@ -88,9 +74,9 @@ static int run(const char *name, int argc, char **argv) {
     sf_print(stderr, "shardfuzz: too little processor time: it needs 2 seconds; raise ulimit -t\n");
     return 3;
   }
-  for (size_t i = 0; i < COMMAND_COUNT; i++) {
-    if (strcmp(name, commands[i].name) == 0) return finish(commands[i].run(argc, argv));
-  }
+  if (strcmp(name, "mpi-worker") == 0) return finish(sf_command_mpi_worker(argc, argv));
+  for (size_t i = 0; i < COMMAND_COUNT; i++)
+    if (strcmp(name, commands[i]->name) == 0) return finish(sf_command_main(commands[i], argc, argv));
   return refuse(name);
 }
 

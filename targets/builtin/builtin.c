@@ -1,27 +1,21 @@
 /* The built-in target: one rank's whole program of a case. */
-#include "targets/builtin/parallel/documents.h"
+#include "targets/builtin/attention/core_attention.h"
 #include "targets/builtin/checkpoint/checkpoint.h"
 #include "targets/builtin/optimizer/adam.h"
 #include "targets/builtin/optimizer/distributed_optimizer.h"
-#include "targets/builtin/attention/context_parallel.h"
+#include "targets/builtin/parallel/documents.h"
 #include "targets/builtin/parallel/finalize_grads.h"
 #include "targets/builtin/pipeline/pipeline_schedule.h"
 
-/* Takes every case that sf_case_validate accepts. */
-static enum sf_status supports(const struct sf_case *c, struct sf_error *error) {
-  (void)c;
-  (void)error;
-  return SF_OK;
-}
-
 static void rank_run_init(struct sf_rank_run *run, struct sf_rank_env *env) {
   const struct sf_case *c = env->c;
-  *run = (struct sf_rank_run){
-      .env = env, .c = c, .dtype = sf_case_storage(c), .acts = sf_buffers_create(env), .hidden = c->model.hidden};
+  *run = (struct sf_rank_run){.env = env, .c = c, .dtype = sf_case_storage(c), .acts = sf_buffers_create(env), .hidden = c->model.hidden};
   run->stream_dtype = c->precision.residual_fp32 ? SF_F32 : run->dtype;
   run->parallel = sf_parallel_state_create(env);
   sf_loss_scaler_create(run);
   sf_documents_create(run);
+  run->whole_ids = sf_rank_alloc(env, (size_t)(c->model.seq * c->train.microbatch_size) * sizeof *run->whole_ids);
+  run->whole_mask = sf_rank_alloc(env, (size_t)(c->model.seq * c->train.microbatch_size) * sizeof *run->whole_mask);
   sf_fp8_create(run);
   run->positions = sf_context_parallel_positions(c->model.seq, run->parallel.cp.size, run->parallel.cp.index);
   struct sf_dim_map rows = {0};
@@ -124,4 +118,4 @@ static void run_rank(struct sf_rank_env *env) {
   trace_state(model.run, steps);
 }
 
-const struct sf_target sf_target_builtin = {.name = "builtin", .supports = supports, .run = run_rank};
+const struct sf_target sf_target_builtin = {.name = "builtin", .run = run_rank};

@@ -36,9 +36,10 @@ void sf_plugged_comm_check(const struct sf_plugged_host *host);
  */
 void sf_plugged_enter(struct sf_plugged_host *host);
 void sf_plugged_leave(const struct sf_plugged_host *host);
-/* The plugin has returned `result`: shows where the rank is, and leaves it when the result is not success, or the plugin has changed how
- * it rounds. */
-void sf_plugged_check_end(const struct sf_plugged_host *host, const char *label, int result);
+/* The plugin has returned `result`: shows where the rank is, and leaves it when the result is not success, or the plugin has changed how it
+ * rounds, left a call open, or written where it may not. Ends in a barrier of the group: it detects a collective that one of its ranks left
+ * out here, and not at the next common one. */
+void sf_plugged_end(const struct sf_plugged_host *host, const char *label, int result, const struct sf_group *group);
 
 /* Leaves the rank: the plugin broke its contract, in this manner. The host's name goes before the text. */
 _Noreturn void sf_plugged_fail(const struct sf_plugged_host *host, enum sf_manner manner, const char *format, ...) SF_PRINTF(3, 4);
@@ -57,9 +58,7 @@ void *sf_plugged_return(struct sf_plugged_host *host, struct sf_plugged_piece *p
 void sf_plugged_give_kept(const struct sf_rank_env *env, struct sf_buffers *buffers, struct sf_plugged_piece *piece);
 /* Keeps and gives back the piece with this data. */
 void sf_plugged_give(struct sf_plugged_host *host, const void *data);
-/* Checks guards and values of all pieces. */
-void sf_plugged_check(const struct sf_plugged_host *host);
-/* The same for one piece; leaves the rank when the host does not have it. */
+/* Checks guards and values of one piece; leaves the rank when the host does not have it. */
 void sf_plugged_check_piece(const struct sf_plugged_host *host, const void *data);
 /* Gives all pieces back. */
 void sf_plugged_release(struct sf_plugged_host *host);

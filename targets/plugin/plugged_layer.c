@@ -8,7 +8,7 @@
 
 enum { ATTRIBUTES = 6, SCALES = 3 };
 
-struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, bool is_mlp, bool sp) {
+struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, bool is_mlp) {
   const struct sf_plugin_layers *layers = run->env->layers;
   const struct sf_plugin_layer *found = NULL;
   for (int32_t i = 0; layers != NULL && i < layers->count; i++)
@@ -18,7 +18,7 @@ struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_cla
   const int64_t waiting = run->c->train.microbatches / run->parallel.dp.size;
   const int32_t module = sf_rank_module(run, cls, layer);
   *plugged = (struct sf_plugged){
-      .layer = found, .first_module = module, .last_module = module, .in_dtype = run->dtype, .out_dtype = run->dtype, .sp = sp};
+      .layer = found, .first_module = module, .last_module = module, .in_dtype = run->dtype, .out_dtype = run->dtype};
   plugged->saved = sf_rank_alloc(run->env, (size_t)waiting * sizeof *plugged->saved);
   for (int64_t i = 0; i < waiting; i++) plugged->saved[i] = NULL;
   /* The name of a layer of several modules is their common part. */
@@ -180,7 +180,8 @@ static void trace_inner(const struct shardfuzz_layer_call *given, uint32_t which
 static void give_attributes(struct frame *f) {
   const struct sf_plugged *plugged = f->call.plugged;
   const struct sf_case *c = f->call.run->c;
-  const struct shardfuzz_attribute common[ATTRIBUTES] = {{"sequence_parallel", plugged->sp, plugged->sp},
+  const bool sp = f->call.run->parallel.sp;
+  const struct shardfuzz_attribute common[ATTRIBUTES] = {{"sequence_parallel", sp, sp},
                                                          {"activation", c->model.activation, (double)c->model.activation},
                                                          {"norm", c->model.norm, (double)c->model.norm},
                                                          {"epsilon", 0, 1e-5},
@@ -251,7 +252,7 @@ static void frame_begin(struct frame *f, struct sf_rank_run *run, struct sf_plug
                                           .buffers = &run->acts,
                                           .pass = backward ? "backward" : "forward",
                                           .name = plugged->name,
-                                          .labels = plugged->layer->calls[backward]};
+                                          .labels = plugged->layer->places[backward].calls};
   sf_plugged_comm_fill(&f->call.host, &run->parallel);
   give_attributes(f);
   for (int32_t i = 0; i < plugged->param_count; i++) give_parameter(f, i);
@@ -275,15 +276,11 @@ static void frame_begin(struct frame *f, struct sf_rank_run *run, struct sf_plug
 
 /* Runs the plugin. Its label tells where a rank died or stands still. */
 static void frame_run(struct frame *f) {
-  struct sf_comm *comm = f->call.run->env->comm;
   const struct sf_plugin_layer *layer = f->call.plugged->layer;
-  sf_comm_show_progress(comm, layer->place[f->call.backward]);
+  const char *label = layer->places[f->call.backward].name;
+  sf_comm_show_progress(f->call.run->env->comm, label);
   const int result = (f->call.backward ? layer->declared->backward : layer->declared->forward)(&f->given);
-  sf_plugged_check_end(&f->call.host, layer->place[f->call.backward], result);
-  sf_plugged_comm_check(&f->call.host);
-  sf_plugged_check(&f->call.host);
-  /* A barrier of the microbatch's ranks: it detects a collective that one of them left out here, and not at the next common one. */
-  sf_barrier(comm, &f->call.run->parallel.tp_cp, layer->place[f->call.backward]);
+  sf_plugged_end(&f->call.host, label, result, &f->call.run->parallel.tp_cp);
 }
 
 static float *take_result(struct frame *f, const struct dense *dense, enum sf_dtype dtype) {

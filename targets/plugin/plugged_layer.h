@@ -29,7 +29,7 @@ struct sf_plugged {
   int32_t expert_count;
   int64_t capacity;                       /* elements that a result's buffer has at least: sizes that vary want one */
   enum sf_dtype in_dtype, out_dtype;      /* of input and output, and of their gradients */
-  bool sp, has_documents;                 /* has_documents: it is told where documents begin */
+  bool has_documents;                     /* it is told where documents begin */
   bool is_ids;                            /* the input is numbers of words, which have no gradient */
   /* NULL: not cast. in_pieces, grad_in_pieces: other tp ranks have other pieces of the input, of the output's gradient. */
   struct sf_fp8_linear *fp8;
@@ -52,7 +52,7 @@ struct sf_plugged {
 
 /* NULL: the module is built in. Else a plugin's layer, of which the owner changes what differs: both modules are `cls` of `layer`, and
  * both formats the compute format. in_grad_map, out_grad_map NULL: as in_map, out_map. Leaves the rank with SF_ENOMEM. */
-struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, bool is_mlp, bool sp);
+struct sf_plugged *sf_plugged_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, bool is_mlp);
 /* The layer multiplies fp8 casts; its weight is its first parameter. fp8 NULL: it does not. */
 void sf_plugged_cast(struct sf_rank_run *run, struct sf_plugged *plugged, struct sf_fp8_linear *fp8, bool in_pieces, bool grad_in_pieces);
 /* Add what the plugin's layer is told by name: a parameter (NULL: the model has none), a number. name is a constant. */

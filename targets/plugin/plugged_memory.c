@@ -42,16 +42,6 @@ void sf_plugged_leave(const struct sf_plugged_host *host) {
   if (!sf_float_mode_is_default(host->mode)) sf_float_mode_set(host->mode);
 }
 
-void sf_plugged_check_end(const struct sf_plugged_host *host, const char *label, int result) {
-  end_if_forked(host);
-  sf_comm_show_progress(host->env->comm, label);
-  const struct sf_float_mode left = sf_float_mode_restore();
-  char text[120];
-  sf_float_mode_text(text, sizeof text, left);
-  if (!sf_float_mode_is_default(left)) sf_plugged_fail(host, SF_MANNER_ROUNDING, "left the thread's floating-point mode changed: %s", text);
-  if (result != SHARDFUZZ_OK) sf_plugged_fail(host, SF_MANNER_ERROR, "returned %d", result);
-}
-
 /* Powers of two: buffers are kept by their size. */
 static size_t buffer_bytes(size_t size_bytes) {
   size_t rounded = 512;
@@ -154,8 +144,17 @@ static void check_piece(const struct sf_plugged_host *host, const struct sf_plug
     sf_plugged_fail(host, SF_MANNER_CHANGED, "changed its %s", piece->what);
 }
 
-void sf_plugged_check(const struct sf_plugged_host *host) {
+void sf_plugged_end(const struct sf_plugged_host *host, const char *label, int result, const struct sf_group *group) {
+  end_if_forked(host);
+  sf_comm_show_progress(host->env->comm, label);
+  const struct sf_float_mode left = sf_float_mode_restore();
+  char text[120];
+  sf_float_mode_text(text, sizeof text, left);
+  if (!sf_float_mode_is_default(left)) sf_plugged_fail(host, SF_MANNER_ROUNDING, "left the thread's floating-point mode changed: %s", text);
+  if (result != SHARDFUZZ_OK) sf_plugged_fail(host, SF_MANNER_ERROR, "returned %d", result);
+  sf_plugged_comm_check(host);
   for (const struct sf_plugged_piece *piece = host->pieces; piece != NULL; piece = piece->next) check_piece(host, piece);
+  sf_barrier(host->env->comm, group, label);
 }
 
 void sf_plugged_check_piece(const struct sf_plugged_host *host, const void *data) {

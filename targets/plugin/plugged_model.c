@@ -1,5 +1,3 @@
-#include "targets/plugin/plugged_model.h"
-
 #include "targets/plugin/plugged_host.h"
 #include "targets/plugin/plugin_model.h"
 
@@ -232,9 +230,5 @@ void sf_plugged_model_run(struct sf_rank_env *env) {
                                               .host = rank};
   sf_comm_show_progress(env->comm, start->name);
   const int result = env->model->declared->run(&rank->given);
-  sf_plugged_check_end(&rank->host, start->name, result);
-  sf_plugged_comm_check(&rank->host);
-  sf_plugged_check(&rank->host);
-  /* Detects a collective that a rank left out. */
-  sf_barrier(env->comm, &rank->parallel.world, start->name);
+  sf_plugged_end(&rank->host, start->name, result, &rank->parallel.world);
 }

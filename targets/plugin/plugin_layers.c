@@ -46,13 +46,18 @@ static enum sf_status check_fields(const struct shardfuzz_layer *declared, struc
   return SF_OK;
 }
 
+void sf_plugin_place_init(struct sf_plugin_place *out, const char *name) {
+  snprintf(out->name, sizeof out->name, "%s", name);
+  for (int op = 0; op < SF_COMM_OP_COUNT; op++)
+    snprintf(out->calls[op], sizeof out->calls[op], "%s.%s", name, sf_comm_op_name((enum sf_comm_op)op));
+}
+
 static void write_labels(struct sf_plugin_layer *layer) {
   static const char *const passes[2] = {"fwd", "bwd"};
   for (int pass = 0; pass < 2; pass++) {
-    snprintf(layer->place[pass], sizeof layer->place[pass], "%s.%s", layer->declared->module, passes[pass]);
-    for (int op = 0; op < SF_COMM_OP_COUNT; op++)
-      snprintf(layer->calls[pass][op], sizeof layer->calls[pass][op], "%s.%s.%s", layer->declared->module, passes[pass],
-               sf_comm_op_name((enum sf_comm_op)op));
+    char name[SF_PLUGIN_LABEL_TEXT];
+    snprintf(name, sizeof name, "%s.%s", layer->declared->module, passes[pass]);
+    sf_plugin_place_init(&layer->places[pass], name);
   }
 }
 
@@ -153,18 +158,15 @@ enum sf_status sf_plugin_layers_support(const struct sf_plugin_layers *layers, c
   return status;
 }
 
-int32_t sf_plugin_add_range(struct sf_plugin_range *out, int32_t count, const char *path, int64_t lo, int64_t hi) {
-  if (count == SF_PLUGIN_RANGES_MAX) return count;
-  out[count] = (struct sf_plugin_range){.lo = lo, .hi = hi};
-  snprintf(out[count].path, sizeof out[count].path, "%s", path);
-  return count + 1;
+void sf_plugin_add_range(struct sf_plugin_range *out, int32_t *count, const char *path, int64_t lo, int64_t hi) {
+  if (*count == SF_PLUGIN_RANGES_MAX) return;
+  out[*count] = (struct sf_plugin_range){.lo = lo, .hi = hi};
+  snprintf(out[*count].path, sizeof out[*count].path, "%s", path);
+  ++*count;
 }
 
-static void add_range(struct sf_plugin_range *out, int32_t *count, const char *path, int64_t lo, int64_t hi) {
-  *count = sf_plugin_add_range(out, *count, path, lo, hi);
-}
-
-int32_t sf_plugin_add_formats(struct sf_plugin_range *out, int32_t count, uint32_t dtypes) {
+void sf_plugin_add_formats(struct sf_plugin_range *out, int32_t *count, uint32_t dtypes) {
+  const int32_t at = *count;
   int64_t lo = SF_COMPUTE_FP8, hi = SF_COMPUTE_FP32;
   uint32_t left_out = 0;
   for (int64_t i = SF_COMPUTE_FP32; i < SF_COMPUTE_FP8; i++) {
@@ -175,9 +177,8 @@ int32_t sf_plugin_add_formats(struct sf_plugin_range *out, int32_t count, uint32
     lo = i < lo ? i : lo;
     hi = i;
   }
-  const int32_t after = sf_plugin_add_range(out, count, "precision.compute", lo, hi);
-  if (after > count) out[count].left_out = left_out;
-  return after;
+  sf_plugin_add_range(out, count, "precision.compute", lo, hi);
+  if (*count > at) out[at].left_out = left_out;
 }
 
 static int64_t highest(const struct sf_need *need) { return need->hi < INT64_MAX ? need->hi : sf_case_field_find(need->path)->max; }
@@ -196,7 +197,7 @@ static bool is_contested(const struct sf_plugin_layers *layers, const struct sf_
 static void add_needs(struct sf_plugin_range *out, int32_t *count, const struct sf_plugin_layers *layers, enum sf_module_class cls) {
   for (int i = 0; i < SF_NEEDS; i++) {
     const struct sf_need *need = &sf_modules[cls].needs[i];
-    if (need->path != NULL && !is_contested(layers, need)) add_range(out, count, need->path, need->lo, highest(need));
+    if (need->path != NULL && !is_contested(layers, need)) sf_plugin_add_range(out, count, need->path, need->lo, highest(need));
   }
 }
 
@@ -205,19 +206,19 @@ int32_t sf_plugin_layers_ranges(struct sf_plugin_range *out, const struct sf_plu
   for (int32_t i = 0; i < layers->count; i++) {
     const struct shardfuzz_layer *declared = layers->at[i].declared;
     const int32_t formats = count;
-    count = sf_plugin_add_formats(out, count, declared->dtypes);
+    sf_plugin_add_formats(out, &count, declared->dtypes);
     if (count > formats && takes_fp8(&layers->at[i]) && (declared->dtypes & SHARDFUZZ_BIT(SHARDFUZZ_BF16)))
       out[formats].hi = SF_COMPUTE_FP8; /* stored as bf16 */
     add_needs(out, &count, layers, layers->at[i].cls);
     if (!(declared->takes & SHARDFUZZ_TAKES_SEQUENCE_PARALLEL))
-      add_range(out, &count, "layout.sp", 0, 0), add_range(out, &count, "reload.sp", 0, 0);
+      sf_plugin_add_range(out, &count, "layout.sp", 0, 0), sf_plugin_add_range(out, &count, "reload.sp", 0, 0);
     for (int32_t k = 0; k < declared->fixed_count; k++)
-      add_range(out, &count, declared->fixed[k].name, declared->fixed[k].integer, declared->fixed[k].integer);
+      sf_plugin_add_range(out, &count, declared->fixed[k].name, declared->fixed[k].integer, declared->fixed[k].integer);
     for (int32_t k = 0; k < declared->limit_count; k++) {
       const struct shardfuzz_limit *limit = &declared->limits[k];
       const struct sf_field *second = second_field(limit->dimension);
-      if (limit->max > 0) add_range(out, &count, limit->dimension, number_field(limit->dimension)->min, limit->max);
-      if (limit->max > 0 && second) add_range(out, &count, second->path, second->min, limit->max);
+      if (limit->max > 0) sf_plugin_add_range(out, &count, limit->dimension, number_field(limit->dimension)->min, limit->max);
+      if (limit->max > 0 && second) sf_plugin_add_range(out, &count, second->path, second->min, limit->max);
     }
   }
   return count;

@@ -7,13 +7,20 @@
 
 enum { SF_PLUGIN_LAYERS_MAX = 32, SF_PLUGIN_LABEL_TEXT = 72, SF_PLUGIN_RANGES_MAX = 256 };
 
-/* One declared layer. Labels name communication calls and places: "mlp.linear_fc2.fwd.all_reduce", "mlp.linear_fc2.fwd". */
+/* Where a plugin's program may stand, and the labels of the calls that it makes there: "mlp.linear_fc2.fwd",
+ * "mlp.linear_fc2.fwd.all_reduce". Kept by their address; all ranks of the process share them. */
+struct sf_plugin_place {
+  char name[SF_PLUGIN_LABEL_TEXT];
+  char calls[SF_COMM_OP_COUNT][SF_PLUGIN_LABEL_TEXT]; /* by enum sf_comm_op */
+};
+void sf_plugin_place_init(struct sf_plugin_place *out, const char *name); /* cuts a name that leaves a call's label no room */
+
+/* One declared layer. */
 struct sf_plugin_layer {
   const struct shardfuzz_layer *declared;
   enum sf_module_class cls; /* the module that is replaced; of mlp and mlp.experts their linear_fc1 */
   bool is_mlp;
-  char place[2][SF_PLUGIN_LABEL_TEXT];                  /* forward, backward */
-  char calls[2][SF_COMM_OP_COUNT][SF_PLUGIN_LABEL_TEXT]; /* by enum sf_comm_op */
+  struct sf_plugin_place places[2]; /* forward, backward */
 };
 
 struct sf_plugin_layers {
@@ -37,8 +44,8 @@ struct sf_plugin_range {
 };
 /* For drawing. A field may occur several times. Returns how many, at most SF_PLUGIN_RANGES_MAX. */
 int32_t sf_plugin_layers_ranges(struct sf_plugin_range *out, const struct sf_plugin_layers *layers);
-/* Add one to a list and return its new length; what is beyond the most is left out. dtypes: SHARDFUZZ_BIT of each. */
-int32_t sf_plugin_add_range(struct sf_plugin_range *out, int32_t count, const char *path, int64_t lo, int64_t hi);
-int32_t sf_plugin_add_formats(struct sf_plugin_range *out, int32_t count, uint32_t dtypes);
+/* Add one to the list of *count; what is beyond the most is left out. dtypes: SHARDFUZZ_BIT of each. */
+void sf_plugin_add_range(struct sf_plugin_range *out, int32_t *count, const char *path, int64_t lo, int64_t hi);
+void sf_plugin_add_formats(struct sf_plugin_range *out, int32_t *count, uint32_t dtypes);
 
 #endif

@@ -53,9 +53,7 @@ struct sf_plugin_place *sf_plugin_model_place(struct sf_plugin_model *model, con
     if (strcmp(model->places[i].name, fitted) == 0) return &model->places[i];
   if (model->place_count == SF_PLUGIN_PLACES_MAX) return NULL;
   struct sf_plugin_place *place = &model->places[model->place_count++];
-  snprintf(place->name, sizeof place->name, "%s", fitted);
-  for (int op = 0; op < SF_COMM_OP_COUNT; op++)
-    snprintf(place->calls[op], sizeof place->calls[op], "%s.%s", fitted, sf_comm_op_name((enum sf_comm_op)op));
+  sf_plugin_place_init(place, fitted);
   return place;
 }
 
@@ -124,13 +122,14 @@ enum sf_status sf_plugin_model_support(const struct sf_plugin_model *model, cons
 }
 
 int32_t sf_plugin_model_ranges(struct sf_plugin_range *out, const struct sf_plugin_model *model) {
-  int32_t count = sf_plugin_add_formats(out, 0, model->declared->dtypes);
+  int32_t count = 0;
+  sf_plugin_add_formats(out, &count, model->declared->dtypes);
   for (int i = 0; i < sf_case_field_count; i++) {
     const struct sf_field *field = &sf_case_fields[i];
     int64_t lo, hi;
     if (!is_pinned(field)) continue;
     taken(model, field, &lo, &hi);
-    if (lo > field->min || hi < field->max) count = sf_plugin_add_range(out, count, field->path, lo, hi);
+    if (lo > field->min || hi < field->max) sf_plugin_add_range(out, &count, field->path, lo, hi);
   }
   return count;
 }

@@ -6,13 +6,7 @@
 
 enum { SF_PLUGIN_PLACES_MAX = 24, SF_PLUGIN_FIELDS_MAX = 128 };
 
-/* Where the model's program may stand: "model" before it says a place. Names are kept by their address, all ranks of the process share
- * them. */
-struct sf_plugin_place {
-  char name[SF_PLUGIN_LABEL_TEXT];
-  char calls[SF_COMM_OP_COUNT][SF_PLUGIN_LABEL_TEXT]; /* "row_parallel.fwd.all_reduce" */
-};
-
+/* places: "model" before it says a place, then those that it names. */
 struct sf_plugin_model {
   const struct shardfuzz_model *declared;
   int32_t place_count;
@@ -34,5 +28,8 @@ int32_t sf_plugin_model_ranges(struct sf_plugin_range *out, const struct sf_plug
 
 /* Every number of the case, in the table's order. Returns how many, at most SF_PLUGIN_FIELDS_MAX. */
 int32_t sf_plugin_model_fields(struct shardfuzz_attribute *out, const struct sf_case *c);
+
+/* Runs env->model on this rank (plugged_model.c). What it does against its contract leaves the rank. */
+void sf_plugged_model_run(struct sf_rank_env *env);
 
 #endif

@@ -1,7 +1,5 @@
 #include "targets/plugin/plugin_target.h"
 
-#include "targets/plugin/plugged_model.h"
-
 #include <string.h>
 
 static const char prefix[] = "plugin:";
@@ -48,13 +46,6 @@ int32_t sf_plugin_target_ranges(struct sf_plugin_range *out, const struct sf_plu
   return target->is_model ? sf_plugin_model_ranges(out, &target->model) : sf_plugin_layers_ranges(out, &target->layers);
 }
 
-/* Accepts every case: the library is asked once it is loaded (sf_plugin_target_support). */
-static enum sf_status supports_any(const struct sf_case *c, struct sf_error *error) {
-  (void)c;
-  (void)error;
-  return SF_OK;
-}
-
 static void run_rank(struct sf_rank_env *env) {
   if (env->model != NULL)
     sf_plugged_model_run(env);
@@ -62,4 +53,9 @@ static void run_rank(struct sf_rank_env *env) {
     sf_target_builtin.run(env);
 }
 
-const struct sf_target sf_target_plugin = {.name = "plugin", .supports = supports_any, .run = run_rank};
+const struct sf_target sf_target_plugin = {.name = "plugin", .run = run_rank};
+
+const struct sf_target *sf_target_find(const char *name) {
+  if (sf_plugin_target_path(name) != NULL) return &sf_target_plugin;
+  return strcmp(name, sf_target_builtin.name) == 0 ? &sf_target_builtin : NULL;
+}

@@ -4,7 +4,7 @@
 #define SF_TESTS_BENCH_COMMON_H
 
 #include "harness/run/campaign/campaign.h"
-#include "harness/run/support/json_out.h"
+#include "tests/bench/json_out.h"
 #include "harness/run/support/options.h"
 #include "harness/run/trial/engine.h"
 

@@ -98,7 +98,7 @@ static void check_tensor(const struct sf_trace_set *set, const struct sf_trace_t
   sf_piece_visit_sums(tensor->pieces, count_sum, &counting);
   if (counting.held >= 0) SF_ASSERT_EQ(counting.held, tensor->pieces->entry->count);
   SF_ASSERT_EQ(sf_merger_create(&merger), SF_OK);
-  SF_ASSERT_EQ(sf_merger_begin(merger, set, tensor), SF_OK);
+  SF_ASSERT_EQ(sf_merger_begin(merger, set, tensor, NULL), SF_OK);
   int64_t seen = 0;
   for (bool more = sf_block_first(&block, tensor); more; more = sf_block_next(&block, tensor)) {
     const void *values;

@@ -68,12 +68,8 @@ struct campaign {
 
 static bool failed(const struct campaign *k) { return k->ledger.status != SF_OK; }
 
-static bool is_stopped(const struct campaign *k) { return k->options->stop && *k->options->stop; }
-
-static bool time_is_up(const struct campaign *k) {
-  const struct sf_campaign_options *o = k->options;
-  return is_stopped(k) || sf_ledger_has_enough(&k->ledger) || (o->seconds > 0 && sf_engine_now() - k->start >= o->seconds);
-}
+static bool is_stopped(const struct campaign *k) { return sf_campaign_is_stopped(k->options); }
+static bool time_is_up(const struct campaign *k) { return sf_ledger_is_over(&k->ledger, k->start); }
 
 /* --- findings -------------------------------------------------------------------------------------------------- */
 
@@ -204,9 +200,8 @@ static void on_finding(struct campaign *k, const struct sf_job *job, const struc
     }
     p->index = job->tag;
     p->c = job->c;
-    p->outcome = *outcome;
+    p->outcome = sf_outcome_of_culprit(outcome, i);
     p->is_further = i > 0;
-    if (p->is_further) sf_outcome_turn_to(&p->outcome, outcome->further[i - 1].shrink_key);
     if (!first) first = p;
     if (last) last->sibling = p;
     last = p;
@@ -289,14 +284,7 @@ static struct pending *find_to_shrink(const struct campaign *k) {
 static int32_t next_shrink(struct campaign *k, struct pending *p, struct sf_job *job) {
   p->state = SHRINKING;
   if (!sibling_shrinks(p)) k->shrinking_cases++;
-  memset(job, 0, sizeof *job);
-  job->tag = p->index;
-  job->kind = SF_JOB_SHRINK;
-  job->budget = k->options->shrink_budget;
-  job->deadline = k->options->deadline;
-  job->c = p->c;
-  job->was_hang = p->outcome.cls == SF_CLASS_HANG;
-  memcpy(job->shrink_key, p->outcome.shrink_key, sizeof job->shrink_key);
+  sf_campaign_shrink_job(job, k->options, p->index, &p->c, &p->outcome);
   return 1;
 }
 
@@ -321,15 +309,10 @@ static int32_t next_jobs(void *ctx, struct sf_job *jobs, int32_t max) {
   if (stop > k->end) stop = k->end;
   int32_t count = 0;
   while (count < max && k->next < stop) {
-    struct sf_job *job = &jobs[count];
-    memset(job, 0, sizeof *job);
-    job->tag = k->next++;
-    job->kind = SF_JOB_RUN;
-    job->deadline = k->options->deadline;
-    sf_ledger_fail(&k->ledger, sf_campaign_case(&job->c, k->options, job->tag, &k->ledger.error), NULL);
-    note_running(k, job->tag, 1);
+    const int64_t index = k->next++;
+    sf_ledger_fail(&k->ledger, sf_campaign_job(&jobs[count++], k->options, index, index, &k->ledger.error), NULL);
+    note_running(k, index, 1);
     if (failed(k)) return 0;
-    count++;
   }
   return count;
 }

@@ -43,9 +43,17 @@ struct sf_campaign_options {
   const volatile sig_atomic_t *stop; /* may be NULL; non-zero = hand out nothing new, give what runs a second, shrink no more */
 };
 
+/* Whether the caller wants it to end. */
+static inline bool sf_campaign_is_stopped(const struct sf_campaign_options *options) { return options->stop && *options->stop; }
 /* Case `index` of a campaign: a function of (seed, options that stand in sf_campaign_text, index) alone. */
 enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_options *options, int64_t index,
                                 struct sf_error *error) SF_MUST_USE;
+/* The job that runs case `index`, as *job with this tag. Fails as sf_campaign_case. */
+enum sf_status sf_campaign_job(struct sf_job *job, const struct sf_campaign_options *options, int64_t tag, int64_t index,
+                               struct sf_error *error) SF_MUST_USE;
+/* The job that shrinks a case to what still fails as it was found. */
+void sf_campaign_shrink_job(struct sf_job *job, const struct sf_campaign_options *options, int64_t tag, const struct sf_case *c,
+                            const struct sf_outcome *found);
 /* Those options as lines "key=value\n". The caller frees *out with sf_free. */
 enum sf_status sf_campaign_text(char **out, const struct sf_campaign_options *options) SF_MUST_USE;
 

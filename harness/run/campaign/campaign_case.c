@@ -61,6 +61,26 @@ enum sf_status sf_campaign_case(struct sf_case *out, const struct sf_campaign_op
   }
 }
 
+enum sf_status sf_campaign_job(struct sf_job *job, const struct sf_campaign_options *options, int64_t tag, int64_t index,
+                               struct sf_error *error) {
+  memset(job, 0, sizeof *job);
+  job->tag = tag;
+  job->deadline = options->deadline;
+  return sf_campaign_case(&job->c, options, index, error);
+}
+
+void sf_campaign_shrink_job(struct sf_job *job, const struct sf_campaign_options *options, int64_t tag, const struct sf_case *c,
+                            const struct sf_outcome *found) {
+  memset(job, 0, sizeof *job);
+  job->tag = tag;
+  job->kind = SF_JOB_SHRINK;
+  job->budget = options->shrink_budget;
+  job->deadline = options->deadline;
+  job->c = *c;
+  job->was_hang = found->cls == SF_CLASS_HANG;
+  memcpy(job->shrink_key, found->shrink_key, sizeof job->shrink_key);
+}
+
 static uint64_t hash_known(uint64_t hash, const struct sf_known_entry *entry) {
   hash = sf_hash_string(hash, entry->signature);
   if (entry->has_case && *entry->c.fields) return sf_hash_string(hash, entry->c.fields);

@@ -8,13 +8,11 @@
 #include "harness/base/system/directories.h"
 #include "harness/run/process/subject.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { SF_SHRINK_LINE_TEXT = 1400 };
 
@@ -118,31 +116,6 @@ void sf_finding_directory(char *out, size_t size, const char *out_dir, const cha
   SF_ASSERT_LT(length, (int64_t)size);
 }
 
-enum sf_status sf_finding_directory_claim(char *directory, size_t size, const char *out_dir, const char *signature,
-                                          struct sf_error *error) {
-  char name[NAME_MAX + 1];
-  const enum sf_status status = sf_make_directories(out_dir, error);
-  if (status != SF_OK) return status;
-  for (int32_t number = 1;; number++) {
-    sf_finding_folder_name(name, signature, number);
-    sf_finding_directory(directory, size, out_dir, signature, name);
-    if (mkdir(directory, 0777) == 0) return SF_OK;
-    if (errno != EEXIST) return sf_error_set(error, sf_status_of_path(errno), "%s: %s", directory, strerror(errno));
-  }
-}
-
-static enum sf_status write_report(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome,
-                                   const struct sf_finding_story *story, struct sf_error *error) {
-  char path[1200];
-  char *report = NULL;
-  enum sf_status status = sf_finding_report(&report, c, outcome, story);
-  if (status != SF_OK) return sf_error_set(error, status, "%s", sf_status_text(status));
-  snprintf(path, sizeof path, "%s/report.txt", directory);
-  status = sf_bytes_write_file(path, report, strlen(report), error);
-  sf_free(report);
-  return status;
-}
-
 static enum sf_status write_case(const char *directory, const char *name, const struct sf_case *c, const struct sf_outcome *outcome,
                                  struct sf_error *error) {
   char path[1200];
@@ -151,25 +124,27 @@ static enum sf_status write_case(const char *directory, const char *name, const 
   return sf_case_write(&expecting, path, error);
 }
 
-static enum sf_status write_script(const char *directory, const char *script, struct sf_error *error) {
+static enum sf_status write_text(const char *directory, const char *name, const char *text, struct sf_error *error) {
   char path[1200];
-  if (!*script) return SF_OK;
-  snprintf(path, sizeof path, "%s/script.py", directory);
-  return sf_bytes_write_file(path, script, strlen(script), error);
+  snprintf(path, sizeof path, "%s/%s", directory, name);
+  return sf_bytes_write_file(path, text, strlen(text), error);
 }
 
 enum sf_status sf_finding_write(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome,
                                 const struct sf_finding_story *story, unsigned files, struct sf_error *error) {
   const struct sf_job_result *min = story->shrunk && story->shrunk->end == SF_SHRINK_DONE ? story->shrunk : NULL;
   struct sf_finding_story told = *story;
-  char path[1200];
+  char path[1200], *report = NULL;
   enum sf_status status = sf_make_directories(directory, error);
   if (status != SF_OK) return status;
   if (files & SF_FINDING_CASE) status = write_case(directory, "case.json", c, outcome, error);
   if (status == SF_OK && min && files & SF_FINDING_MIN) status = write_case(directory, "min.json", &min->min, &min->min_outcome, error);
-  if (status == SF_OK && min && files & SF_FINDING_MIN) status = write_script(directory, min->script, error);
+  if (status == SF_OK && min && files & SF_FINDING_MIN && *min->script) status = write_text(directory, "script.py", min->script, error);
   if (status != SF_OK || !(files & SF_FINDING_REPORT)) return status;
   snprintf(path, sizeof path, "%s/%s", directory, min ? "min.json" : "case.json");
   told.replay_path = path;
-  return write_report(directory, min ? &min->min : c, min ? &min->min_outcome : outcome, &told, error);
+  status = sf_finding_report(&report, min ? &min->min : c, min ? &min->min_outcome : outcome, &told);
+  status = status == SF_OK ? write_text(directory, "report.txt", report, error) : sf_error_set(error, status, "%s", sf_status_text(status));
+  sf_free(report);
+  return status;
 }

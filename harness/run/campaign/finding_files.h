@@ -40,10 +40,6 @@ enum sf_status sf_finding_write(const char *directory, const struct sf_case *c, 
 void sf_finding_folder_name(char out[NAME_MAX + 1], const char *signature, int32_t number);
 /* <out>/<folder>; folder "" or NULL: the name with the number 1. size: SF_OUT_TEXT + NAME_MAX + 1. */
 void sf_finding_directory(char *out, size_t size, const char *out_dir, const char *signature, const char *folder);
-/* Makes a folder for a finding under the first of its names that is free, so that nothing of another campaign is written over. directory as
- * above. As sf_make_directories fails. */
-enum sf_status sf_finding_directory_claim(char *directory, size_t size, const char *out_dir, const char *signature,
-                                          struct sf_error *error) SF_MUST_USE;
 /* Copies c with `expect` set to the outcome's verdict and signature. */
 struct sf_case sf_case_expecting(const struct sf_case *c, const struct sf_outcome *outcome);
 

@@ -315,8 +315,10 @@ bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_booking *b
   return shrinks < SF_LEDGER_SHRINKS_MAX && counted_signature(ledger, b->c, b->outcome) == b->outcome->signature;
 }
 
-bool sf_ledger_has_enough(const struct sf_ledger *ledger) {
-  return ledger->options->stop_after > 0 && ledger->new_signatures >= ledger->options->stop_after;
+bool sf_ledger_is_over(const struct sf_ledger *ledger, double start) {
+  const struct sf_campaign_options *o = ledger->options;
+  const bool has_enough = o->stop_after > 0 && ledger->new_signatures >= o->stop_after;
+  return sf_campaign_is_stopped(o) || has_enough || (o->seconds > 0 && sf_engine_now() - start >= o->seconds);
 }
 
 void sf_ledger_commit(struct sf_ledger *ledger) {
@@ -338,7 +340,7 @@ void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *re
   result->new_signatures = result->summary.signatures - result->summary.signatures_known;
   result->cases_run = ledger->cases;
   result->seed = ledger->options->seed;
-  result->interrupted = ledger->options->stop && *ledger->options->stop;
+  result->interrupted = sf_campaign_is_stopped(ledger->options);
   result->seconds = seconds;
 }
 

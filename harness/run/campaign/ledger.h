@@ -57,8 +57,9 @@ int64_t sf_ledger_shrinks_at_least(const struct sf_booking *booking);
 /* Whether a finding is to be shrunk, once all of its key before it are in the books. */
 bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_booking *booking);
 
-/* Whether this run has found as much as it was to stop after (options' stop_after). */
-bool sf_ledger_has_enough(const struct sf_ledger *ledger);
+/* Whether this run is to start no more cases: it is stopped, its time since `start` is up, or it has found as much as it was to stop after
+ * (options' stop_after). */
+bool sf_ledger_is_over(const struct sf_ledger *ledger, double start);
 
 /* Makes every row added so far durable. */
 void sf_ledger_commit(struct sf_ledger *ledger);

@@ -21,9 +21,9 @@ static const double WAVE_SECONDS = 0.2;
 enum order_kind { ORDER_WAVE, ORDER_CASE, ORDER_STOP };
 struct order {
   int32_t kind;
-  int64_t first, count;    /* WAVE: case indices */
-  int64_t index;           /* CASE: index of the case that is being shrunk, */
-  struct sf_outcome found; /* its outcome, */
+  int64_t first, count;                /* WAVE: case indices */
+  int64_t index;                       /* CASE: index of the case that is being shrunk, */
+  struct sf_outcome found;             /* its outcome, */
   char shrink_key[SF_SHRINK_KEY_TEXT]; /* the culprit to look for, */
   struct sf_case c;                    /* and the case to run on the ranks from 0 on */
 };
@@ -40,7 +40,7 @@ struct mpi_campaign {
   struct sf_rank_watch *watch;
   struct placed plan[WAVE_INDICES];
   struct sf_outcome outcomes[WAVE_INDICES];
-  struct sf_ledger ledger; /* rank 0 */
+  struct sf_ledger ledger;     /* rank 0 */
   struct sf_chunk_log *record; /* rank 0: not NULL while a case runs for its diagnosis */
   struct sf_campaign_result *result;
   double start;
@@ -157,13 +157,13 @@ static enum sf_status follow_orders(struct mpi_campaign *k, struct sf_error *err
 
 /* --- rank 0 ---------------------------------------------------------------------------------------------------- */
 
-static bool is_stopped(const struct mpi_campaign *k) { return k->options->stop && *k->options->stop; }
+static bool is_stopped(const struct mpi_campaign *k) { return sf_campaign_is_stopped(k->options); }
 
 struct mpi_shrink {
   struct mpi_campaign *k;
   int64_t index;
   const struct sf_outcome *found;
-  const char *shrink_key; /* of the culprit that is shrunk */
+  const char *shrink_key;       /* of the culprit that is shrunk */
   struct sf_outcome seen, last; /* outcome of the last run, and of the last run that failed in the same way */
 };
 
@@ -225,55 +225,55 @@ static void shrink_culprit(struct mpi_campaign *k, const struct sf_booking *b, c
   diagnose(&s, result);
 }
 
+/* Books all culprits of a case, their folders first. results: NULL for each that was not shrunk; NULL in place of all. */
+static void book(struct mpi_campaign *k, int64_t index, const struct sf_case *c, const struct sf_outcome *found,
+                 const struct sf_job_result *const *results) {
+  for (int32_t turn = 0; turn < 2; turn++) {
+    for (int32_t i = 0; i <= found->further_count; i++) {
+      const struct sf_outcome outcome = sf_outcome_of_culprit(found, i);
+      const struct sf_booking booking = {.index = index, .c = c, .outcome = &outcome, .is_further = i > 0};
+      const struct sf_job_result *shrunk = results ? results[i] : NULL;
+      if (turn == 0)
+        sf_ledger_claim_folder(&k->ledger, &booking, shrunk);
+      else if (shrunk)
+        sf_ledger_add_shrunk(&k->ledger, &booking, shrunk);
+      else
+        sf_ledger_add_unshrunk(&k->ledger, &booking);
+    }
+  }
+}
+
 /* Shrinks all culprits before it books the first: a candidate can end the job, and then the case must have no row yet. After an interrupt,
  * findings that were not booked wait for --resume, as those of a pool do. */
 static void on_finding(struct mpi_campaign *k, int64_t index, const struct sf_case *c, const struct sf_outcome *found) {
-  static struct sf_outcome outcomes[1 + SF_FURTHER_MAX];
-  static struct sf_job_result results[1 + SF_FURTHER_MAX];
-  struct sf_booking bookings[1 + SF_FURTHER_MAX];
-  bool wanted[1 + SF_FURTHER_MAX];
-  const int32_t count = 1 + found->further_count;
+  static struct sf_job_result kept[1 + SF_FURTHER_MAX];
+  const struct sf_job_result *results[1 + SF_FURTHER_MAX] = {NULL};
   sf_ledger_commit(&k->ledger);
-  for (int32_t i = 0; i < count; i++) {
-    outcomes[i] = *found;
-    if (i > 0) sf_outcome_turn_to(&outcomes[i], found->further[i - 1].shrink_key);
-    bookings[i] = (struct sf_booking){.index = index, .c = c, .outcome = &outcomes[i], .is_further = i > 0};
-    wanted[i] = sf_ledger_wants_shrink(&k->ledger, &bookings[i]);
-    if (wanted[i] && !is_stopped(k)) shrink_culprit(k, &bookings[i], found, &results[i]);
+  for (int32_t i = 0; i <= found->further_count && !is_stopped(k); i++) {
+    const struct sf_outcome outcome = sf_outcome_of_culprit(found, i);
+    const struct sf_booking booking = {.index = index, .c = c, .outcome = &outcome, .is_further = i > 0};
+    if (!sf_ledger_wants_shrink(&k->ledger, &booking)) continue;
+    shrink_culprit(k, &booking, found, &kept[i]);
+    results[i] = &kept[i];
   }
-  if (is_stopped(k)) {
+  if (is_stopped(k))
     sf_campaign_add_waiting(k->result, index);
-    return;
-  }
-  for (int32_t i = 0; i < count; i++) sf_ledger_claim_folder(&k->ledger, &bookings[i], wanted[i] ? &results[i] : NULL);
-  for (int32_t i = 0; i < count; i++) {
-    if (wanted[i]) sf_ledger_add_shrunk(&k->ledger, &bookings[i], &results[i]);
-    else sf_ledger_add_unshrunk(&k->ledger, &bookings[i]);
-  }
+  else
+    book(k, index, c, found, results);
 }
 
 static void record_wave(struct mpi_campaign *k, const struct order *order) {
   for (int64_t i = 0; i < order->count && k->ledger.status == SF_OK; i++) {
     const struct sf_outcome *outcome = &k->outcomes[i];
-    if (outcome->status != SF_OK) sf_ledger_fail(&k->ledger, outcome->status, outcome->text);
-    else if (outcome->verdict != SF_VERDICT_FINDING) sf_ledger_add_verdict(&k->ledger, order->first + i, &k->plan[i].c, outcome);
+    if (outcome->status != SF_OK)
+      sf_ledger_fail(&k->ledger, outcome->status, outcome->text);
+    else if (outcome->verdict != SF_VERDICT_FINDING)
+      sf_ledger_add_verdict(&k->ledger, order->first + i, &k->plan[i].c, outcome);
   }
   for (int64_t i = 0; i < order->count && k->ledger.status == SF_OK; i++) {
     if (k->outcomes[i].verdict == SF_VERDICT_FINDING) on_finding(k, order->first + i, &k->plan[i].c, &k->outcomes[i]);
   }
   sf_ledger_commit(&k->ledger);
-}
-
-static void book_unshrunk(struct mpi_campaign *k, int64_t index, const struct sf_case *c, const struct sf_outcome *found) {
-  for (int32_t turn = 0; turn < 2; turn++) { /* folders first */
-    for (int32_t i = 0; i <= found->further_count; i++) {
-      struct sf_outcome outcome = *found;
-      if (i > 0) sf_outcome_turn_to(&outcome, found->further[i - 1].shrink_key);
-      const struct sf_booking booking = {.index = index, .c = c, .outcome = &outcome, .is_further = i > 0};
-      if (turn == 0) sf_ledger_claim_folder(&k->ledger, &booking, NULL);
-      else sf_ledger_add_unshrunk(&k->ledger, &booking);
-    }
-  }
 }
 
 /* Gives the case of the page its verdict: the way in which it ended its job, or the finding that was being shrunk when a candidate did. */
@@ -286,8 +286,10 @@ static void record_end(struct mpi_campaign *k, const struct sf_rank_page *page, 
   if (outcome.verdict == SF_VERDICT_FINDING && !shrinking)
     sf_outcome_from_failure(&outcome, &c, page->end.cls, page->end.manner, page->end.rank, page->end.label, page->end.text);
   outcome.ranks = (int32_t)sf_case_ranks(&c);
-  if (outcome.verdict == SF_VERDICT_FINDING) book_unshrunk(k, page->index, &c, &outcome);
-  else sf_ledger_add_verdict(&k->ledger, page->index, &c, &outcome);
+  if (outcome.verdict == SF_VERDICT_FINDING)
+    book(k, page->index, &c, &outcome, NULL);
+  else
+    sf_ledger_add_verdict(&k->ledger, page->index, &c, &outcome);
 }
 
 /* Opens the store again, because an open store remembers which indices had no verdict when it was opened. */
@@ -326,10 +328,10 @@ static void record_earlier_end(struct mpi_campaign *k) {
 }
 
 static bool lease_wave(struct mpi_campaign *k, struct order *order) {
-  const struct sf_campaign_options *o = k->options;
-  if (is_stopped(k) || sf_ledger_has_enough(&k->ledger) || (o->seconds > 0 && sf_engine_now() - k->start >= o->seconds)) return false;
+  if (sf_ledger_is_over(&k->ledger, k->start)) return false;
   order->kind = ORDER_WAVE;
-  sf_ledger_fail(&k->ledger, sf_store_lease(k->ledger.store, &order->first, &order->count, k->wave, o->cases, &k->ledger.error), NULL);
+  sf_ledger_fail(&k->ledger, sf_store_lease(k->ledger.store, &order->first, &order->count, k->wave, k->options->cases, &k->ledger.error),
+                 NULL);
   return k->ledger.status == SF_OK && order->count > 0;
 }
 
@@ -400,17 +402,7 @@ static enum sf_status open_store(struct mpi_campaign *k, struct sf_campaign_opti
 static void prepare(struct mpi_campaign *k) {
   struct sf_error error = {SF_OK, ""};
   enum sf_status status = sf_rank_watch_open(&k->watch, k->mpi, k->options->store_path, k->hint, &error);
-  if (status == SF_OK) {
-    struct sf_process_page *page = sf_rank_watch_page(k->watch);
-    const struct sf_engine_options engine = {.device = k->options->pool.device,
-                                             .gemm = k->options->pool.gemm,
-                                             .max_memory = k->options->pool.max_memory,
-                                             .mpi = k->mpi,
-                                             .progress = &page->progress,
-                                             .trace_key = &page->trace_key,
-                                             .trace_rank = &page->trace_rank};
-    status = sf_engine_create(&k->engine, &engine);
-  }
+  if (status == SF_OK) status = sf_rank_engine_create(&k->engine, k->mpi, sf_rank_watch_page(k->watch), &k->options->pool);
   if (status != SF_OK) end_job(k, status, error.text);
 }
 

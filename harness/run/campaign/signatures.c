@@ -17,7 +17,7 @@ struct reading {
 static enum sf_status add(void *context, const struct sf_store_finding *finding) {
   struct reading *reading = context;
   struct sf_signatures *list = &reading->list;
-  struct sf_signature *grown = sf_realloc(list->at, (size_t)(list->count + 1) * sizeof *grown);
+  struct sf_signature *grown = sf_grown(list->at, list->count, sizeof *grown);
   if (!grown) return SF_ENOMEM;
   list->at = grown;
   struct sf_signature *s = &grown[list->count++];

@@ -1,6 +1,8 @@
 #include "harness/run/commands/check_report.h"
 
 #include "harness/base/sinks.h"
+#include "harness/run/commands/report_json.h"
+#include "harness/run/support/json.h"
 #include "harness/run/trial/outcome.h"
 
 #include <inttypes.h>
@@ -90,7 +92,7 @@ void sf_check_append(struct sf_text *out, const struct sf_check_report *report, 
   const int32_t reason_count = count_reasons(reasons, report);
   sf_line_append(out, "candidate    %s (%d ranks, %s)\n", candidate->path, candidate->ranks, candidate->isolated ? "isolated" : "e2e");
   sf_line_append(out, "verdict      %s%s%s%s\n", sf_verdict_name(report->verdict), first ? " (" : "",
-           first ? sf_finding_class_name(first->cls) : "", first ? ")" : "");
+                 first ? sf_finding_class_name(first->cls) : "", first ? ")" : "");
   if (start) sf_line_append(out, "start        %s\n", start);
   if (first) append_first(out, first);
   if (culprit) sf_diagnosis_line(line, &culprit->diagnosis);
@@ -114,63 +116,32 @@ void sf_check_table(FILE *to, const struct sf_check_report *report) {
   }
 }
 
-void sf_json_diagnosis(struct sf_json_out *json, const char *key, const struct sf_diagnosis *diagnosis) {
-  if (!*diagnosis->text) {
-    sf_json_out_text(json, key, NULL);
-    return;
-  }
-  sf_json_out_object(json, key);
-  sf_json_out_text(json, "class", sf_diagnosis_class_name(diagnosis->cls));
-  sf_json_out_text(json, "text", diagnosis->text);
-  sf_json_out_real(json, "left", diagnosis->left);
-  sf_json_out_end(json);
-}
-
-/* A tensor that is reported; figures are null where nothing was measured. */
-static void json_finding(struct sf_json_out *json, const char *key, const struct sf_check_result *r) {
+/* A tensor that is reported. */
+static json_t *finding_of(const struct sf_check_result *r) {
   const struct sf_trace_name *name = &r->tensor->name;
   char subject[256];
   snprintf(subject, sizeof subject, "%.*s", (int)name->subject_length, name->subject);
-  sf_json_out_object(json, key);
-  sf_json_out_text(json, "id", r->tensor->text);
-  sf_json_out_text(json, "class", sf_finding_class_name(r->cls));
-  sf_json_out_text(json, "kind", sf_kind_name(name->kind));
-  sf_json_out_text(json, "subject", subject);
-  sf_json_out_int(json, "rank", r->rank);
-  sf_json_out_int(json, "row", r->row);
-  sf_json_out_real(json, "error", r->error);
-  sf_json_out_real(json, "noise", r->noise);
-  sf_json_out_real(json, "ratio", r->ratio);
-  sf_json_out_text(json, "what", r->text);
-  sf_json_out_text(json, "hint", r->hint);
-  sf_json_out_end(json);
+  return json_pack("{s:o, s:s, s:s, s:o, s:i, s:I, s:o, s:o, s:o, s:o, s:o}", "id", sf_json_text(r->tensor->text), "class",
+                   sf_finding_class_name(r->cls), "kind", sf_kind_name(name->kind), "subject", sf_json_text(subject), "rank", r->rank,
+                   "row", (json_int_t)r->row, "error", sf_json_real(r->error), "noise", sf_json_real(r->noise), "ratio",
+                   sf_json_real(r->ratio), "what", sf_json_text(r->text), "hint", sf_json_text(r->hint));
 }
 
-void sf_check_json(struct sf_json_out *json, const struct sf_check_report *report, const struct sf_trace_set *candidate) {
+json_t *sf_json_of_check(const struct sf_check_report *report, const struct sf_trace_set *candidate) {
   struct reason reasons[REASONS_MAX];
-  char text[START_TEXT];
+  char start[START_TEXT];
+  const struct sf_check_culprit *first = report->culprit_count > 0 ? report->culprits : NULL;
   const int32_t reason_count = count_reasons(reasons, report);
-  sf_json_out_object(json, NULL);
-  sf_json_out_text(json, "path", candidate->path);
-  sf_json_out_int(json, "ranks", candidate->ranks);
-  sf_json_out_text(json, "mode", candidate->isolated ? "isolated" : "e2e");
-  sf_json_out_text(json, "verdict", sf_verdict_name(report->verdict));
-  sf_json_out_int(json, "judged", report->judged);
-  sf_json_out_int(json, "not_judged", report->not_judged);
-  sf_json_out_object(json, "not_judged_because");
-  for (int32_t i = 0; i < reason_count; i++) sf_json_out_int(json, reasons[i].text, reasons[i].count);
-  sf_json_out_end(json);
-  const struct sf_diagnosis none = {.text = ""};
-  sf_json_out_text(json, "start", start_text(text, report));
-  if (report->culprit_count > 0) json_finding(json, "first", &report->results[report->culprits[0].result]);
-  sf_json_diagnosis(json, "diagnosis", report->culprit_count > 0 ? &report->culprits[0].diagnosis : &none);
-  sf_json_out_array(json, "further");
-  for (int32_t i = 1; i < report->culprit_count; i++) json_finding(json, NULL, &report->results[report->culprits[i].result]);
-  sf_json_out_end(json);
-  sf_json_out_int(json, "findings", report->findings);
-  sf_json_out_array(json, "flagged");
+  json_t *because = json_object(), *further = json_array(), *flagged = json_array();
+  for (int32_t i = 0; i < reason_count; i++) json_object_set_new(because, reasons[i].text, json_integer(reasons[i].count));
+  for (int32_t i = 1; i < report->culprit_count; i++)
+    json_array_append_new(further, finding_of(&report->results[report->culprits[i].result]));
   for (int32_t i = 0; i < report->result_count; i++)
-    if (report->results[i].flagged) json_finding(json, NULL, &report->results[i]);
-  sf_json_out_end(json);
-  sf_json_out_end(json);
+    if (report->results[i].flagged) json_array_append_new(flagged, finding_of(&report->results[i]));
+  return json_pack("{s:o, s:i, s:s, s:s, s:i, s:i, s:o, s:o, s:o*, s:o, s:o, s:i, s:o}", "path", sf_json_text(candidate->path), "ranks",
+                   candidate->ranks, "mode", candidate->isolated ? "isolated" : "e2e", "verdict", sf_verdict_name(report->verdict),
+                   "judged", report->judged, "not_judged", report->not_judged, "not_judged_because", because, "start",
+                   sf_json_text(start_text(start, report)), "first", first ? finding_of(&report->results[first->result]) : NULL,
+                   "diagnosis", first ? sf_json_diagnosis(&first->diagnosis) : json_null(), "further", further, "findings",
+                   report->findings, "flagged", flagged);
 }

@@ -1,6 +1,7 @@
 #include "harness/run/commands/command_common.h"
 
 #include "generators/presets.h"
+#include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/base/nearest.h"
 #include "harness/base/sinks.h"
@@ -9,6 +10,7 @@
 #include "harness/run/commands/commands.h"
 #include "harness/run/plugins/plugin_probe.h"
 #include "harness/run/process/subject.h"
+#include "harness/run/support/json.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/trial/mutants.h"
 #include "harness/worker/choice_cover.h"
@@ -60,28 +62,78 @@ static void print_help(const struct sf_command *command) {
   sf_text_destroy(&text);
 }
 
-int sf_command_main(const struct sf_command *command, void *flags, int (*run)(void *flags), int argc, char **argv) {
+int sf_command_main(const struct sf_command *command, int argc, char **argv) {
   struct sf_error error = {SF_OK, ""};
   bool wants_help = false;
   int code = 0;
+  void *flags = sf_alloc(command->flags_bytes);
+  if (!flags) return sf_exit_failure(SF_ENOMEM, NULL);
+  if (command->set_defaults) command->set_defaults(flags);
   const enum sf_status status = sf_command_parse(command, flags, &wants_help, argc, argv, &error);
   if (status != SF_OK)
     code = sf_exit_failure(status, &error);
   else if (wants_help)
     print_help(command);
   else
-    code = run(flags);
+    code = command->run(flags);
   if (sf_interrupted && (code == 0 || code == 3))
     code = 128 + sf_interrupted; /* the code that shells use: an interrupted run must not look like "nothing found" */
   sf_command_clear(command, flags);
+  sf_free(flags);
   return code;
 }
 
-void sf_common_defaults(struct sf_common_flags *flags) {
-  memset(flags, 0, sizeof *flags);
-  flags->seed = 1;
-  flags->shrink_budget = -1;
-  flags->out = "findings";
+void sf_common_defaults(void *flags) {
+  struct sf_common_flags *common = flags;
+  common->seed = 1;
+  common->shrink_budget = -1;
+  common->out = "findings";
+}
+
+void sf_common_defaults_of_case(void *flags) {
+  struct sf_common_flags *common = flags;
+  sf_common_defaults(flags);
+  common->jobs = 1;
+}
+
+enum sf_status sf_input_status(enum sf_status status) { return status == SF_EIO ? SF_EINPUT : status; }
+
+bool sf_common_is_rank(const struct sf_common_flags *flags) { return flags->backend != SF_BACKEND_SIM && !flags->launcher; }
+
+enum sf_status sf_common_inside_mpi(const struct sf_common_flags *flags, struct sf_error *error) {
+  if (!sf_common_is_rank(flags) || sf_mpi_launched()) return SF_OK;
+  return sf_error_set(error, SF_EUSAGE, "--backend %s needs mpirun around it, or --launcher 'mpirun --oversubscribe -n {n}'",
+                      sf_backend_names[flags->backend]);
+}
+
+struct sf_mpi *sf_common_mpi_create(const struct sf_pool_options *pool, int *code) {
+  struct sf_error error = {SF_OK, ""};
+  struct sf_mpi *mpi = NULL;
+  enum sf_status status = sf_mpi_create(&mpi, &error);
+  if (status == SF_OK && pool->nccl) status = sf_mpi_use_nccl(mpi, &error);
+  if (status == SF_OK) return mpi;
+  *code = mpi && sf_mpi_rank(mpi) != 0 ? 0 : sf_exit_failure(status, &error); /* rank 0 speaks for the job */
+  sf_mpi_destroy(mpi);
+  return NULL;
+}
+
+enum sf_status sf_common_outside_mpi(const struct sf_common_flags *flags, struct sf_error *error) {
+  if (!sf_common_is_rank(flags)) return SF_OK;
+  return sf_error_set(error, SF_EUSAGE, "--backend %s needs --launcher 'mpirun --oversubscribe -n {n}' with this command",
+                      sf_backend_names[flags->backend]);
+}
+
+int sf_exit_json(json_t *object, size_t flags, int code) {
+  struct sf_text line = {0};
+  struct sf_error error;
+  enum sf_status status = sf_json_append(&line, object, JSON_COMPACT | flags);
+  json_decref(object);
+  if (status == SF_OK) sf_print(stdout, "%s\n", line.data);
+  if (status == SF_OK && (ferror(stdout) || fflush(stdout) != 0)) status = SF_EIO;
+  sf_text_destroy(&line);
+  if (status == SF_OK) return code;
+  sf_error_set(&error, status, "the JSON line could not be printed: %s", status == SF_EIO ? strerror(errno) : sf_status_text(status));
+  return sf_exit_failure(status, &error);
 }
 
 static enum sf_status refuse_target(const char *target, struct sf_error *error) {

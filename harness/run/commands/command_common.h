@@ -13,7 +13,7 @@
 
 enum sf_backend_choice { SF_BACKEND_SIM, SF_BACKEND_MPI, SF_BACKEND_NCCL, SF_BACKEND_COUNT };
 
-/* Defaults are what sf_common_defaults puts there. */
+/* Defaults are what sf_common_defaults puts there. Stands first in the flags of a command. */
 struct sf_common_flags {
   /* which cases */
   int64_t seed, layouts; /* layouts 0: 4 */
@@ -37,6 +37,10 @@ struct sf_common_flags {
 
 #define SF_OPTION_AT(type_, name_, kind_, member_, value_, help_)                                                                          \
   { .name = name_, .type = SF_OPTION_##kind_, .offset = offsetof(type_, member_), .value = value_, .help = help_ }
+
+/* Members of a command: a whole table of options; from `min` to `max` arguments, which go to the list `member`. */
+#define SF_OPTIONS_ARE(table) .options = table, .option_count = (int32_t)(sizeof table / sizeof table[0])
+#define SF_ARGUMENTS_ARE(min, max, owner, member) .argument_min = min, .argument_max = max, .argument_offset = offsetof(owner, member)
 
 /* Rows of an option table for commands that run cases on a backend; `member` is the struct sf_common_flags inside `owner`. */
 #define SF_CHOICE_AT(owner, name_, member_, choices_, help_)                                                                               \
@@ -82,8 +86,10 @@ struct sf_common_flags {
 
 extern const char *const sf_backend_names[], *const sf_mode_names[];
 
-/* For commands that fuzz: seed 1, 4 layouts, 300 trials of shrinking, folder "findings"; all else 0. */
-void sf_common_defaults(struct sf_common_flags *flags);
+/* For commands that fuzz: seed 1, 4 layouts, 300 trials of shrinking, folder "findings"; all else 0. For commands that run one case: one job
+ * too. flags: a zeroed struct that begins with a struct sf_common_flags. */
+void sf_common_defaults(void *flags);
+void sf_common_defaults_of_case(void *flags);
 /* The framework under test, if the target is one: cases are drawn from *space, and the pool starts workers by *options. Borrows the flags'
  * texts. */
 struct sf_common_framework {
@@ -122,10 +128,6 @@ enum sf_status sf_common_run_one(struct sf_job *job, struct sf_job_result *resul
                                  const struct sf_common_flags *flags, const struct sf_pool_options *pool,
                                  struct sf_error *error) SF_MUST_USE;
 
-/* A whole command: parses into flags, which hold their defaults, prints the help when asked, runs, and frees what the options own. Returns
- * the exit code. */
-int sf_command_main(const struct sf_command *command, void *flags, int (*run)(void *flags), int argc, char **argv);
-
 /* What is wrong with reading a file that the user named is wrong input (exit 2), not a failure of the harness. */
 enum sf_status sf_input_status(enum sf_status status);
 /* Whether this process is a rank of a job that the user has started: --backend mpi or nccl without --launcher. */
@@ -138,8 +140,8 @@ struct sf_mpi *sf_common_mpi_create(const struct sf_pool_options *pool, int *cod
 /* For commands that do not run inside mpirun: --backend mpi and nccl are refused without --launcher. */
 enum sf_status sf_common_outside_mpi(const struct sf_common_flags *flags, struct sf_error *error) SF_MUST_USE;
 /* Prints the object of --json as the last line of stdout; returns code, or 3 with a line on stderr. Takes the object; NULL = out of memory.
- */
-int sf_exit_json(json_t *object, int code);
+ * flags: Jansson's, for its numbers; 0: whole. */
+int sf_exit_json(json_t *object, size_t flags, int code);
 
 /* The number of the signal: set by SIGINT and SIGTERM once sf_watch_interrupts was called. */
 extern volatile sig_atomic_t sf_interrupted;

@@ -6,7 +6,7 @@
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/report_json.h"
 #include "harness/run/process/subject.h"
-#include "harness/run/support/json_out.h"
+#include "harness/run/support/json.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -61,16 +61,6 @@ static const struct sf_option options[] = {
     SF_OPTION_AT(struct fuzz_flags, "dry-run", FLAG, dry_run, NULL, "print the cases, one line of JSON each, and run none"),
     SF_OPTION_AT(struct fuzz_flags, "out", TEXT, common.out, "DIR", "write findings into this folder"),
     SF_REPORT_OPTIONS(struct fuzz_flags, reports) SF_BACKEND_OPTIONS(struct fuzz_flags, common),
-};
-
-static const struct sf_command command = {
-    .name = "fuzz",
-    .help =
-        "Draws random models and layouts, runs each on its ranks and on one device, compares every tensor, and shrinks failing cases.\n"
-        "For operations (--target op:NAME, plugins of operations) it draws cases of one operation each, runs each twice and compares it with a\n"
-        "reference in fp64. Without --cases and --time it goes on until it is interrupted.",
-    .options = options,
-    .option_count = (int32_t)(sizeof options / sizeof options[0]),
 };
 
 static void default_store(char *out, size_t size, const char *folder) {
@@ -230,7 +220,7 @@ static int finish(const struct sf_campaign_options *used, const struct sf_campai
   const int code = status != SF_OK ? sf_exit_failure(status, &error) : *nothing ? 3 : result->new_signatures ? 1 : 0;
   json_t *object = json ? sf_json_of_campaign(result, &signatures) : NULL;
   sf_signatures_destroy(&signatures);
-  return json ? sf_exit_json(object, code) : code;
+  return json ? sf_exit_json(object, 0, code) : code;
 }
 
 static int print_cases(const struct sf_campaign_options *used) {
@@ -286,9 +276,15 @@ static int run(void *context) {
   return code;
 }
 
-int sf_command_fuzz(int argc, char **argv) {
-  struct fuzz_flags flags;
-  memset(&flags, 0, sizeof flags);
-  sf_common_defaults(&flags.common);
-  return sf_command_main(&command, &flags, run, argc, argv);
-}
+const struct sf_command sf_command_fuzz = {
+    .name = "fuzz",
+    .summary = "run a campaign of random cases",
+    .help =
+        "Draws random models and layouts, runs each on its ranks and on one device, compares every tensor, and shrinks failing cases.\n"
+        "For operations (--target op:NAME, plugins of operations) it draws cases of one operation each, runs each twice and compares it with a\n"
+        "reference in fp64. Without --cases and --time it goes on until it is interrupted.",
+    SF_OPTIONS_ARE(options),
+    .flags_bytes = sizeof(struct fuzz_flags),
+    .set_defaults = sf_common_defaults,
+    .run = run,
+};

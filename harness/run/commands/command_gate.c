@@ -39,22 +39,6 @@ static const struct sf_option options[] = {
     SF_BACKEND_OPTIONS(struct gate_flags, common),
 };
 
-static const struct sf_command command = {
-    .name = "gate",
-    .help = "Replays the corpus, then fuzzes until --time is over. Fails (exit 1) when a corpus case is not as it expects, or on a finding "
-            "that is\n"
-            "neither known nor in the base. Exits with 3, which is not a pass, when there was no time to replay the whole corpus and "
-            "to fuzz, or when\n"
-            "the fuzzing could judge nothing; the reports say so. Known findings that no longer show are listed.\n"
-            "Cases of operations in the corpus run too; with --target op:NAME or a plugin of operations it fuzzes these, and cases of the "
-            "corpus that were\n"
-            "found on a plugin run on that one.\n"
-            "Without --seed the seed comes from the commit of the working directory (git rev-parse HEAD), so that a rerun of the same "
-            "commit is the same.",
-    .options = options,
-    .option_count = (int32_t)(sizeof options / sizeof options[0]),
-};
-
 /* Without --seed the seed comes from the commit of the working directory; outside git it is 0. seed_from: tells the user where it comes
  * from. */
 static void choose_seed(struct gate_flags *flags) {
@@ -118,7 +102,7 @@ static int tell(const struct gate_flags *flags, const struct sf_gate_options *us
   json_t *object = sf_json_of_gate(result);
   json_object_set_new(object, "seed", json_integer((json_int_t)used->campaign.seed));
   json_object_set_new(object, "seed_from", json_string(flags->seed_from));
-  return sf_exit_json(object, code);
+  return sf_exit_json(object, 0, code);
 }
 
 static enum sf_status fill(struct sf_gate_options *out, struct gate_flags *flags, struct sf_error *error) {
@@ -175,11 +159,28 @@ static int run(void *context) {
   return code;
 }
 
-int sf_command_gate(int argc, char **argv) {
-  struct gate_flags flags;
-  memset(&flags, 0, sizeof flags);
-  sf_common_defaults(&flags.common);
-  flags.common.seed = -1;
-  flags.time_ms = 10 * 60 * 1000;
-  return sf_command_main(&command, &flags, run, argc, argv);
+static void set_defaults(void *context) {
+  struct gate_flags *flags = context;
+  sf_common_defaults(&flags->common);
+  flags->common.seed = -1;
+  flags->time_ms = 10 * 60 * 1000;
 }
+
+const struct sf_command sf_command_gate = {
+    .name = "gate",
+    .summary = "replay the corpus and fuzz; fail on what is new",
+    .help = "Replays the corpus, then fuzzes until --time is over. Fails (exit 1) when a corpus case is not as it expects, or on a finding "
+            "that is\n"
+            "neither known nor in the base. Exits with 3, which is not a pass, when there was no time to replay the whole corpus and "
+            "to fuzz, or when\n"
+            "the fuzzing could judge nothing; the reports say so. Known findings that no longer show are listed.\n"
+            "Cases of operations in the corpus run too; with --target op:NAME or a plugin of operations it fuzzes these, and cases of the "
+            "corpus that were\n"
+            "found on a plugin run on that one.\n"
+            "Without --seed the seed comes from the commit of the working directory (git rev-parse HEAD), so that a rerun of the same "
+            "commit is the same.",
+    SF_OPTIONS_ARE(options),
+    .flags_bytes = sizeof(struct gate_flags),
+    .set_defaults = set_defaults,
+    .run = run,
+};

@@ -31,16 +31,6 @@ struct info_flags {
 
 /* --- merge ----------------------------------------------------------------------------------------------------- */
 
-static const struct sf_command merge_command = {
-    .name = "merge",
-    .arguments = "OUT IN...",
-    .help = "Joins the stores of one campaign into a new store. Its jobs had the same options and --seed, and each its own --share K/N.\n"
-            "A case that lies in several stores counts once.",
-    .argument_min = 2,
-    .argument_max = 100000,
-    .argument_offset = offsetof(struct info_flags, arguments),
-};
-
 static int merge(void *context) {
   const struct info_flags *flags = context;
   struct sf_error error = {SF_OK, ""};
@@ -54,10 +44,16 @@ static int merge(void *context) {
   return report.conflicts ? 1 : 0;
 }
 
-int sf_command_merge(int argc, char **argv) {
-  struct info_flags flags = {{NULL, 0}};
-  return sf_command_main(&merge_command, &flags, merge, argc, argv);
-}
+const struct sf_command sf_command_merge = {
+    .name = "merge",
+    .summary = "join the stores of one campaign's jobs",
+    .arguments = "OUT IN...",
+    .help = "Joins the stores of one campaign into a new store. Its jobs had the same options and --seed, and each its own --share K/N.\n"
+            "A case that lies in several stores counts once.",
+    SF_ARGUMENTS_ARE(2, 100000, struct info_flags, arguments),
+    .flags_bytes = sizeof(struct info_flags),
+    .run = merge,
+};
 
 /* --- list ------------------------------------------------------------------------------------------------------ */
 
@@ -70,20 +66,6 @@ struct list_flags {
 static const struct sf_option list_options[] = {
     SF_TARGET_OPTIONS(struct list_flags, common),
     SF_OPTION_AT(struct list_flags, "formulas", FLAG, formulas, NULL, "for operations: shapes, formats, formulas and conventions"),
-};
-
-static const struct sf_command list_command = {
-    .name = "list",
-    .arguments = "presets|targets|plants|mutants|fields|features|operations|words",
-    .help =
-        "Prints one line for each entry. fields: the fields of a case of layers, for --set. features with --target: for a framework its\n"
-        "fields, their choices and what its worker refuses; for a plugin of layers or a model the ranges of the fields that it takes.\n"
-        "operations with --target: which cases of each operation the target takes. words: what the names in reports mean.",
-    .options = list_options,
-    .option_count = (int32_t)(sizeof list_options / sizeof list_options[0]),
-    .argument_min = 1,
-    .argument_max = 1,
-    .argument_offset = offsetof(struct list_flags, arguments),
 };
 
 static void list_presets(void) {
@@ -294,24 +276,22 @@ static int list(void *context) {
   return sf_exit_failure(SF_EUSAGE, &error);
 }
 
-int sf_command_list(int argc, char **argv) {
-  struct list_flags flags;
-  memset(&flags, 0, sizeof flags);
-  sf_common_defaults(&flags.common);
-  return sf_command_main(&list_command, &flags, list, argc, argv);
-}
+const struct sf_command sf_command_list = {
+    .name = "list",
+    .summary = "list presets, targets, plants, features or words",
+    .arguments = "presets|targets|plants|mutants|fields|features|operations|words",
+    .help =
+        "Prints one line for each entry. fields: the fields of a case of layers, for --set. features with --target: for a framework its\n"
+        "fields, their choices and what its worker refuses; for a plugin of layers or a model the ranges of the fields that it takes.\n"
+        "operations with --target: which cases of each operation the target takes. words: what the names in reports mean.",
+    SF_OPTIONS_ARE(list_options),
+    SF_ARGUMENTS_ARE(1, 1, struct list_flags, arguments),
+    .flags_bytes = sizeof(struct list_flags),
+    .set_defaults = sf_common_defaults,
+    .run = list,
+};
 
 /* --- describe -------------------------------------------------------------------------------------------------- */
-
-static const struct sf_command describe_command = {
-    .name = "describe",
-    .arguments = "CASE.json",
-    .help =
-        "Shows what a case means: model, mesh, groups, what each rank holds; for an operation its operands, their shapes, formats and values, and its formula.",
-    .argument_min = 1,
-    .argument_max = 1,
-    .argument_offset = offsetof(struct info_flags, arguments),
-};
 
 static int describe(void *context) {
   static struct sf_case c;
@@ -325,7 +305,13 @@ static int describe(void *context) {
   return status == SF_OK ? 0 : sf_exit_failure(status, &error);
 }
 
-int sf_command_describe(int argc, char **argv) {
-  struct info_flags flags = {{NULL, 0}};
-  return sf_command_main(&describe_command, &flags, describe, argc, argv);
-}
+const struct sf_command sf_command_describe = {
+    .name = "describe",
+    .summary = "show mesh, groups and shapes of a case",
+    .arguments = "CASE.json",
+    .help =
+        "Shows what a case means: model, mesh, groups, what each rank holds; for an operation its operands, their shapes, formats and values, and its formula.",
+    SF_ARGUMENTS_ARE(1, 1, struct info_flags, arguments),
+    .flags_bytes = sizeof(struct info_flags),
+    .run = describe,
+};

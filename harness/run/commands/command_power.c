@@ -30,16 +30,6 @@ static const struct sf_option options[] = {
     SF_BACKEND_OPTIONS(struct power_flags, common),
 };
 
-static const struct sf_command command = {
-    .name = "power",
-    .help =
-        "Searches for planted bugs, of which the generator knows nothing. Says for each whether it was found, after how many cases, whether\n"
-        "the first divergence was where the plant table expects it, and what it was shrunk to. Mutants that are never found\n"
-        "are run again to tell whether they change anything. Exits 1 when it missed a plant, a mutant survived, or a case without a plant failed.",
-    .options = options,
-    .option_count = (int32_t)(sizeof options / sizeof options[0]),
-};
-
 /* The plants and mutants to search for: those that were named, or all of one sort. */
 struct searches {
   struct sf_power_options plants;
@@ -160,7 +150,7 @@ static int search(const struct searches *s, const struct power_flags *flags) {
       json_decref(object);
       object = NULL;
     }
-    code = sf_exit_json(object, code);
+    code = sf_exit_json(object, 0, code);
   }
   sf_mutant_power_destroy(&mutants);
   sf_power_destroy(&plants);
@@ -187,12 +177,23 @@ static int run(void *context) {
   return code;
 }
 
-int sf_command_power(int argc, char **argv) {
-  struct power_flags flags;
-  memset(&flags, 0, sizeof flags);
-  sf_common_defaults(&flags.common);
-  flags.cases = 200;
-  flags.clean = -1;
-  flags.seeds = 1;
-  return sf_command_main(&command, &flags, run, argc, argv);
+static void set_defaults(void *context) {
+  struct power_flags *flags = context;
+  sf_common_defaults(&flags->common);
+  flags->cases = 200;
+  flags->clean = -1;
+  flags->seeds = 1;
 }
+
+const struct sf_command sf_command_power = {
+    .name = "power",
+    .summary = "search planted bugs blind, and count false alarms",
+    .help =
+        "Searches for planted bugs, of which the generator knows nothing. Says for each whether it was found, after how many cases, whether\n"
+        "the first divergence was where the plant table expects it, and what it was shrunk to. Mutants that are never found\n"
+        "are run again to tell whether they change anything. Exits 1 when it missed a plant, a mutant survived, or a case without a plant failed.",
+    SF_OPTIONS_ARE(options),
+    .flags_bytes = sizeof(struct power_flags),
+    .set_defaults = set_defaults,
+    .run = run,
+};

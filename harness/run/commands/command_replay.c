@@ -43,18 +43,6 @@ static const struct sf_option options[] = {
         SF_OPTION_AT(struct replay_flags, "table", FLAG, table, NULL, "print every tensor's error against its noise level"),
 };
 
-static const struct sf_command command = {
-    .name = "replay",
-    .arguments = "CASE.json",
-    .help = "Runs one case and says which tensor on which rank went wrong first. Exits with 0 when nothing was found, with 1 on a finding,\n"
-            "whatever the file expects. Prints whether the outcome was the expected one.",
-    .options = options,
-    .option_count = (int32_t)(sizeof options / sizeof options[0]),
-    .argument_min = 1,
-    .argument_max = 1,
-    .argument_offset = offsetof(struct replay_flags, files),
-};
-
 /* ", on 2 ranks"; an operation has none. */
 static const char *ranks_text(char out[32], const struct sf_case *c, const struct sf_outcome *outcome) {
   *out = '\0';
@@ -119,7 +107,7 @@ static int report(const struct sf_case *c, const struct sf_outcome *outcome, con
   const enum sf_status status = write_reports(c, outcome, text ? text : outcome->text, flags, &error);
   const int code = status != SF_OK ? sf_exit_failure(status, &error) : outcome->verdict == SF_VERDICT_FINDING ? 1 : 0;
   sf_free(text);
-  return json ? sf_exit_json(sf_json_of_outcome(outcome, c), code) : code;
+  return json ? sf_exit_json(sf_json_of_outcome(outcome, c), 0, code) : code;
 }
 
 /* Writes the trace up to the end of the run, or up to its failure. */
@@ -158,19 +146,6 @@ static int run_rank(const struct sf_case *c, const struct replay_flags *flags, c
   return code;
 }
 
-static enum sf_status make_rank_engine(struct sf_engine **out, struct sf_mpi *mpi, const struct sf_rank_watch *watch,
-                                       const struct sf_pool_options *pool) {
-  struct sf_process_page *page = sf_rank_watch_page(watch);
-  const struct sf_engine_options engine_options = {.device = pool->device,
-                                                   .gemm = pool->gemm,
-                                                   .max_memory = pool->max_memory,
-                                                   .mpi = mpi,
-                                                   .progress = &page->progress,
-                                                   .trace_key = &page->trace_key,
-                                                   .trace_rank = &page->trace_rank};
-  return sf_engine_create(out, &engine_options);
-}
-
 static int run_in_mpi(const struct sf_case *c, const struct replay_flags *flags, const struct sf_pool_options *pool) {
   struct sf_error error = {SF_OK, ""};
   struct sf_mpi *mpi = NULL;
@@ -186,7 +161,7 @@ static int run_in_mpi(const struct sf_case *c, const struct replay_flags *flags,
     return code;
   }
   enum sf_status status = sf_rank_watch_open_temporary(&watch, mpi, &error);
-  if (status == SF_OK) status = make_rank_engine(&engine, mpi, watch, pool);
+  if (status == SF_OK) status = sf_rank_engine_create(&engine, mpi, sf_rank_watch_page(watch), pool);
   if (status != SF_OK) {
     sf_print(stderr, "shardfuzz: rank %d: %s\n", sf_mpi_rank(mpi), *error.text ? error.text : sf_status_text(status));
     sf_mpi_abort(mpi, 3);
@@ -269,13 +244,19 @@ static int run(void *context) {
   return sf_common_is_rank(&flags->common) ? run_in_mpi(&c, flags, &pool) : run_in_worker(&c, flags, &pool);
 }
 
-int sf_command_replay(int argc, char **argv) {
-  struct replay_flags flags;
-  memset(&flags, 0, sizeof flags);
-  sf_common_defaults(&flags.common);
-  flags.common.jobs = 1;
-  return sf_command_main(&command, &flags, run, argc, argv);
-}
+const struct sf_command sf_command_replay = {
+    .name = "replay",
+    .summary = "run one case file and say what it shows",
+    .arguments = "CASE.json",
+    .help =
+        "Runs one case and says which tensor on which rank went wrong first. Exits with 0 when nothing was found, with 1 on a finding,\n"
+        "whatever the file expects. Prints whether the outcome was the expected one.",
+    SF_OPTIONS_ARE(options),
+    SF_ARGUMENTS_ARE(1, 1, struct replay_flags, files),
+    .flags_bytes = sizeof(struct replay_flags),
+    .set_defaults = sf_common_defaults_of_case,
+    .run = run,
+};
 
 int sf_command_mpi_worker(int argc, char **argv) {
   static const char *const names[] = {"--socket", "--page", "--device", "--gemm", "--nccl", "--max-memory"};

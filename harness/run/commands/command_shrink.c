@@ -30,18 +30,6 @@ static const struct sf_option options[] = {
     SF_CASE_TARGET_OPTIONS(struct shrink_flags, common),
 };
 
-static const struct sf_command command = {
-    .name = "shrink",
-    .arguments = "CASE.json",
-    .help = "Makes a failing case smaller (ranks, layers, sizes, features) as long as it fails with the same class, kind and module;\n"
-            "a case of an operation (shape, formats, strides, values) as long as it fails with the same class in the same operand.",
-    .options = options,
-    .option_count = (int32_t)(sizeof options / sizeof options[0]),
-    .argument_min = 1,
-    .argument_max = 1,
-    .argument_offset = offsetof(struct shrink_flags, files),
-};
-
 /* A field whose value the generator does not draw can only stay, or get a drawn value. This tells the user which ones stayed. */
 static void show_kept(FILE *to, const struct sf_case *min, const struct sf_space *space) {
   const char *paths[SF_SPACE_FIELDS_MAX];
@@ -64,11 +52,11 @@ static int finish(const struct shrink_flags *flags, const struct sf_space *space
   sf_print_lines(to, text);
   sf_free(text);
   show_kept(to, &result->min, space);
-  return flags->common.json ? sf_exit_json(sf_json_of_shrink(result, &min, flags->min), 1) : 1;
+  return flags->common.json ? sf_exit_json(sf_json_of_shrink(result, &min, flags->min), 0, 1) : 1;
 }
 
 static int nothing_shrunk(const struct shrink_flags *flags, const char *verdict, int32_t evaluations, int code) {
-  return flags->common.json ? sf_exit_json(sf_json_of_no_shrink(verdict, evaluations), code) : code;
+  return flags->common.json ? sf_exit_json(sf_json_of_no_shrink(verdict, evaluations), 0, code) : code;
 }
 
 /* Finds out how the case fails, then shrinks it in a worker. */
@@ -129,10 +117,15 @@ static int run(void *context) {
   return shrink(&c, flags, &pool);
 }
 
-int sf_command_shrink(int argc, char **argv) {
-  struct shrink_flags flags;
-  memset(&flags, 0, sizeof flags);
-  sf_common_defaults(&flags.common);
-  flags.common.jobs = 1;
-  return sf_command_main(&command, &flags, run, argc, argv);
-}
+const struct sf_command sf_command_shrink = {
+    .name = "shrink",
+    .summary = "find the smallest case that fails in the same way",
+    .arguments = "CASE.json",
+    .help = "Makes a failing case smaller (ranks, layers, sizes, features) as long as it fails with the same class, kind and module;\n"
+            "a case of an operation (shape, formats, strides, values) as long as it fails with the same class in the same operand.",
+    SF_OPTIONS_ARE(options),
+    SF_ARGUMENTS_ARE(1, 1, struct shrink_flags, files),
+    .flags_bytes = sizeof(struct shrink_flags),
+    .set_defaults = sf_common_defaults_of_case,
+    .run = run,
+};

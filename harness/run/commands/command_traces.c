@@ -3,6 +3,7 @@
 #include "harness/run/commands/check_report.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
+#include "harness/run/support/json.h"
 
 #include "harness/base/alloc.h"
 #include "harness/base/sinks.h"
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-enum { WIDENING_TEXT = 64 };
+enum { WIDENING_TEXT = 64, CHECK_DIGITS = 12 };
 
 struct check_flags {
   struct sf_texts traces;
@@ -23,21 +24,8 @@ struct check_flags {
 static const struct sf_option check_options[] = {
     SF_OPTION_AT(struct check_flags, "noise", TEXT, noise, "FILE", "noise levels, instead of noise.safetensors in REF"),
     SF_REPORT_OPTIONS(struct check_flags, reports)
-    SF_OPTION_AT(struct check_flags, "table", FLAG, table, NULL, "print every tensor's error against its noise level"),
+        SF_OPTION_AT(struct check_flags, "table", FLAG, table, NULL, "print every tensor's error against its noise level"),
     SF_OPTION_AT(struct check_flags, "json", FLAG, json, NULL, "print one JSON object as the last line of stdout"),
-};
-
-static const struct sf_command check_command = {
-    .name = "check",
-    .arguments = "REF CAND...",
-    .help =
-        "Judges traces of any framework by the trace of one device. Each is a folder with one safetensors file per rank, in the format of\n"
-        "targets/trace_format.md; REF also has the noise levels that shardfuzz noise makes. Exits 0 when nothing was found, 1 on a finding.",
-    .options = check_options,
-    .option_count = sizeof check_options / sizeof check_options[0],
-    .argument_min = 2,
-    .argument_max = 100000,
-    .argument_offset = offsetof(struct check_flags, traces),
 };
 
 struct noise_flags {
@@ -52,19 +40,6 @@ static const struct sf_option noise_options[] = {
      .offset = offsetof(struct noise_flags, out),
      .value = "FILE",
      .help = "instead of noise.safetensors in REF"},
-};
-
-static const struct sf_command noise_command = {
-    .name = "noise",
-    .arguments = "REF DRAW...",
-    .help =
-        "Measures how far rounding alone moves each tensor of REF, from perturbed runs of it, and writes REF/noise.safetensors for shardfuzz check.\n"
-        "Nine draws or more give the bounds of the method; fewer give wider ones, because the largest of a few distances is too small by chance.",
-    .options = noise_options,
-    .option_count = sizeof noise_options / sizeof noise_options[0],
-    .argument_min = 2,
-    .argument_max = 100000,
-    .argument_offset = offsetof(struct noise_flags, traces),
 };
 
 /* A trace holds one file open per rank. */
@@ -98,7 +73,7 @@ struct judging {
   const struct check_flags *flags;
   struct sf_trace_set reference;
   struct sf_noise_file noise;
-  struct sf_json_out *json; /* NULL: not asked for */
+  json_t *json; /* one object for each candidate */
   struct sf_report report;
   bool found;
 };
@@ -127,7 +102,7 @@ static enum sf_status judge(struct judging *judging, const char *path, struct sf
     sf_print_lines(sf_people(judging->flags->json), text.data);
     add_item(&judging->report, &report, path, text.data ? text.data : "");
     sf_text_destroy(&text);
-    if (judging->flags->json) sf_check_json(judging->json, &report, &candidate);
+    if (judging->flags->json && json_array_append_new(judging->json, sf_json_of_check(&report, &candidate)) != 0) status = SF_ENOMEM;
     judging->found |= report.verdict == SF_VERDICT_FINDING;
   }
   sf_check_report_destroy(&report);
@@ -135,30 +110,15 @@ static enum sf_status judge(struct judging *judging, const char *path, struct sf
   return status;
 }
 
-static void json_begin(struct judging *judging) {
-  judging->json = sf_json_out_create();
-  sf_json_out_text(judging->json, "reference", judging->reference.path);
-  sf_json_out_int(judging->json, "draws", judging->noise.draws);
-  sf_json_out_real(judging->json, "widening", judging->noise.widening);
-  sf_json_out_array(judging->json, "candidates");
-}
-
-static enum sf_status json_end(struct judging *judging, struct sf_error *error) {
-  struct sf_text line = {0};
-  struct sf_json_out *json = judging->json;
-  sf_json_out_end(json);
-  sf_json_out_text(json, "verdict", sf_verdict_name(judging->found ? SF_VERDICT_FINDING : SF_VERDICT_PASS));
-  judging->json = NULL;
-  const enum sf_status status = sf_json_out_finish(json, &line);
-  if (status == SF_OK) sf_print(stdout, "%s\n", line.data);
-  else sf_error_set(error, status, "the JSON line could not be printed: %s", sf_status_text(status));
-  sf_text_destroy(&line);
-  return status;
+static json_t *json_of_all(const struct judging *judging) {
+  return json_pack("{s:o, s:I, s:o, s:O, s:s}", "reference", sf_json_text(judging->reference.path), "draws",
+                   (json_int_t)judging->noise.draws, "widening", sf_json_real(judging->noise.widening), "candidates", judging->json,
+                   "verdict", sf_verdict_name(judging->found ? SF_VERDICT_FINDING : SF_VERDICT_PASS));
 }
 
 static int check(void *context) {
   const struct check_flags *flags = context;
-  struct judging judging = {.flags = flags, .report = {.title = "shardfuzz check"}};
+  struct judging judging = {.flags = flags, .json = json_array(), .report = {.title = "shardfuzz check"}};
   struct sf_error error = {SF_OK, ""};
   char path[SF_PATH_TEXT], text[WIDENING_TEXT];
   allow_many_files();
@@ -166,27 +126,33 @@ static int check(void *context) {
   if (status == SF_OK) status = open_reference(&judging.reference, flags->traces.items[0], &error);
   if (status == SF_OK) status = noise_path(path, flags->noise, flags->traces.items[0], &error);
   if (status == SF_OK) status = sf_input_status(sf_noise_open(&judging.noise, path, &judging.reference, &error));
-  if (status == SF_OK) {
+  if (status == SF_OK)
     sf_print(sf_people(flags->json), "reference    %s (%d tensors, noise levels of %lld draws%s)\n", judging.reference.path,
-            judging.reference.count, (long long)judging.noise.draws, widening_text(text, judging.noise.widening));
-    if (flags->json) json_begin(&judging);
-  }
+             judging.reference.count, (long long)judging.noise.draws, widening_text(text, judging.noise.widening));
   for (int32_t i = 1; status == SF_OK && i < flags->traces.count; i++) status = judge(&judging, flags->traces.items[i], &error);
   judging.report.passed = status == SF_OK && !judging.found;
   if (status == SF_OK) status = sf_report_write(&judging.report, &flags->reports, &error);
-  if (status == SF_OK && flags->json) status = json_end(&judging, &error);
+  int code = status != SF_OK ? sf_exit_failure(status, &error) : judging.found;
+  if (status == SF_OK && flags->json) code = sf_exit_json(json_of_all(&judging), JSON_REAL_PRECISION(CHECK_DIGITS), code);
   sf_report_destroy(&judging.report);
-  sf_json_out_destroy(judging.json);
+  json_decref(judging.json);
   sf_noise_close(&judging.noise);
   sf_trace_set_close(&judging.reference);
-  return status != SF_OK ? sf_exit_failure(status, &error) : judging.found;
+  return code;
 }
 
-int sf_command_check(int argc, char **argv) {
-  struct check_flags flags;
-  memset(&flags, 0, sizeof flags);
-  return sf_command_main(&check_command, &flags, check, argc, argv);
-}
+const struct sf_command sf_command_check = {
+    .name = "check",
+    .summary = "judge traces of any framework by a reference's",
+    .arguments = "REF CAND...",
+    .help =
+        "Judges traces of any framework by the trace of one device. Each is a folder with one safetensors file per rank, in the format of\n"
+        "targets/trace_format.md; REF also has the noise levels that shardfuzz noise makes. Exits 0 when nothing was found, 1 on a finding.",
+    SF_OPTIONS_ARE(check_options),
+    SF_ARGUMENTS_ARE(2, 100000, struct check_flags, traces),
+    .flags_bytes = sizeof(struct check_flags),
+    .run = check,
+};
 
 /* --- noise ------------------------------------------------------------------------------------------------------- */
 
@@ -208,15 +174,22 @@ static int noise(void *context) {
   if (status == SF_OK) status = sf_noise_make(path, &reference, &all, &error);
   if (status == SF_OK)
     sf_print(stdout, "%s: noise levels of %d tensors from %d draws%s\n", path, reference.count, draw_count,
-           widening_text(text, sf_draws_widening(draw_count)));
+             widening_text(text, sf_draws_widening(draw_count)));
   for (int32_t i = 0; draws && i < draw_count; i++) sf_trace_set_close(&draws[i]);
   sf_free(draws);
   sf_trace_set_close(&reference);
   return status != SF_OK ? sf_exit_failure(status, &error) : 0;
 }
 
-int sf_command_noise(int argc, char **argv) {
-  struct noise_flags flags;
-  memset(&flags, 0, sizeof flags);
-  return sf_command_main(&noise_command, &flags, noise, argc, argv);
-}
+const struct sf_command sf_command_noise = {
+    .name = "noise",
+    .summary = "measure a reference's noise levels from perturbed runs",
+    .arguments = "REF DRAW...",
+    .help =
+        "Measures how far rounding alone moves each tensor of REF, from perturbed runs of it, and writes REF/noise.safetensors for shardfuzz check.\n"
+        "Nine draws or more give the bounds of the method; fewer give wider ones, because the largest of a few distances is too small by chance.",
+    SF_OPTIONS_ARE(noise_options),
+    SF_ARGUMENTS_ARE(2, 100000, struct noise_flags, traces),
+    .flags_bytes = sizeof(struct noise_flags),
+    .run = noise,
+};

@@ -2,11 +2,11 @@
 #include "harness/base/reals.h"
 #include "harness/base/sinks.h"
 #include "harness/base/system/directories.h"
-#include "harness/run/commands/check_report.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
+#include "harness/run/commands/report_json.h"
 #include "harness/run/framework/framework.h"
-#include "harness/run/support/json_out.h"
+#include "harness/run/support/json.h"
 #include "harness/run/trial/outcome.h"
 #include "harness/worker/shell.h"
 
@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+enum { RECORD_DIGITS = 12 };
 
 struct worker_flags {
   struct sf_texts arguments;
@@ -39,19 +41,6 @@ static const struct sf_option options[] = {
     SF_OPTION_AT(struct worker_flags, "json", FLAG, json, NULL, "print one JSON object as the last line of stdout"),
 };
 
-static const struct sf_command command = {
-    .name = "worker",
-    .arguments = "CMD [CASES.jsonl...]",
-    .help =
-        "Runs cases of a framework that CMD drives (targets/worker.md): reference and perturbed runs on one rank, the candidate on as many as\n"
-        "the case says. Reads cases as JSON objects, one after the other, from the files or stdin. Prints a line for each case.",
-    .options = options,
-    .option_count = (int32_t)(sizeof options / sizeof options[0]),
-    .argument_min = 1,
-    .argument_max = 1000,
-    .argument_offset = offsetof(struct worker_flags, arguments),
-};
-
 struct session {
   const struct worker_flags *flags;
   struct sf_framework *framework;
@@ -65,34 +54,27 @@ struct session {
 
 static bool has_class(const struct sf_framework_outcome *outcome) { return outcome->verdict == SF_VERDICT_FINDING || *outcome->lack; }
 
-static void json_of_outcome(struct sf_json_out *json, const struct sf_framework_outcome *outcome) {
-  sf_json_out_text(json, "verdict", sf_verdict_name(outcome->verdict));
-  sf_json_out_text(json, "class", has_class(outcome) ? sf_framework_word(outcome) : "");
-  sf_json_out_text(json, "run", outcome->run);
-  sf_json_out_int(json, "rank", outcome->what.rank);
-  sf_json_out_text(json, "first", outcome->what.first_id);
-  sf_json_out_text(json, "reason", outcome->what.text);
-  sf_json_diagnosis(json, "diagnosis", &outcome->what.diagnosis);
-  sf_json_out_text(json, "output", outcome->output);
-  sf_json_out_int(json, "judged", outcome->judged);
-  sf_json_out_int(json, "not_judged", outcome->not_judged);
-  sf_json_out_real(json, "seconds", outcome->seconds);
+static json_t *json_of_outcome(const struct sf_framework_outcome *outcome) {
+  return json_pack("{s:s, s:s, s:o, s:i, s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "verdict", sf_verdict_name(outcome->verdict), "class",
+                   has_class(outcome) ? sf_framework_word(outcome) : "", "run", sf_json_text(outcome->run), "rank", outcome->what.rank,
+                   "first", sf_json_text(outcome->what.first_id), "reason", sf_json_text(outcome->what.text), "diagnosis",
+                   sf_json_diagnosis(&outcome->what.diagnosis), "output", sf_json_text(outcome->output), "judged",
+                   (json_int_t)outcome->judged, "not_judged", (json_int_t)outcome->not_judged, "seconds", sf_json_real(outcome->seconds));
 }
 
 /* {"case": .., "verdict": .., ..}, flushed: a campaign that is killed keeps what it has seen. */
 static enum sf_status record_case(struct session *s, const json_t *c, const struct sf_framework_outcome *outcome, struct sf_error *error) {
-  struct sf_text line = {0};
-  struct sf_json_out *json = sf_json_out_create();
-  if (!s->record) return sf_json_out_destroy(json), SF_OK;
-  json_of_outcome(json, outcome);
-  enum sf_status status = sf_json_out_finish(json, &line);
-  struct sf_text text = {0};
+  struct sf_text line = {0}, text = {0};
+  if (!s->record) return SF_OK;
+  json_t *seen = json_of_outcome(outcome);
+  enum sf_status status = sf_json_append(&line, seen, JSON_COMPACT | JSON_REAL_PRECISION(RECORD_DIGITS));
   if (status == SF_OK) status = sf_json_append(&text, c, JSON_COMPACT);
   if (status == SF_OK) {
     sf_reals_shorten(text.data);
     sf_print(s->record, "{\"case\": %s, %s\n", text.data, line.data + 1);
     if (ferror(s->record) || fflush(s->record) != 0) status = sf_error_set(error, SF_EIO, "%s: %s", s->flags->record, strerror(errno));
   }
+  json_decref(seen);
   sf_text_destroy(&text);
   sf_text_destroy(&line);
   return status;
@@ -156,7 +138,7 @@ static int report(const struct session *s) {
            s->counts[SF_VERDICT_FINDING], s->counts[SF_VERDICT_INCONCLUSIVE], s->counts[SF_VERDICT_SKIP],
            sf_framework_restarts(s->framework));
   if (judged_nothing) sf_complain(nothing.data ? nothing.data : "out of memory");
-  if (s->flags->json) code = sf_exit_json(json_of_session(s, nothing.data), code);
+  if (s->flags->json) code = sf_exit_json(json_of_session(s, nothing.data), 0, code);
   sf_text_destroy(&nothing);
   return code;
 }
@@ -271,10 +253,22 @@ static int run(void *context) {
   return code;
 }
 
-int sf_command_worker(int argc, char **argv) {
-  struct worker_flags flags;
-  memset(&flags, 0, sizeof flags);
-  flags.launcher = "mpirun --oversubscribe -n {n}";
-  flags.start_ms = flags.deadline_ms = 60000;
-  return sf_command_main(&command, &flags, run, argc, argv);
+static void set_defaults(void *context) {
+  struct worker_flags *flags = context;
+  flags->launcher = "mpirun --oversubscribe -n {n}";
+  flags->start_ms = flags->deadline_ms = 60000;
 }
+
+const struct sf_command sf_command_worker = {
+    .name = "worker",
+    .summary = "run cases of a framework that a worker drives",
+    .arguments = "CMD [CASES.jsonl...]",
+    .help =
+        "Runs cases of a framework that CMD drives (targets/worker.md): reference and perturbed runs on one rank, the candidate on as many as\n"
+        "the case says. Reads cases as JSON objects, one after the other, from the files or stdin. Prints a line for each case.",
+    SF_OPTIONS_ARE(options),
+    SF_ARGUMENTS_ARE(1, 1000, struct worker_flags, arguments),
+    .flags_bytes = sizeof(struct worker_flags),
+    .set_defaults = set_defaults,
+    .run = run,
+};

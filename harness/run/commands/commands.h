@@ -1,31 +1,16 @@
-/* The commands. Each takes the arguments after its name and returns the exit code:
- * 0 nothing found, 1 findings, 2 bad usage or input, 3 the harness itself failed. */
+/* The commands. Their exit codes: 0 nothing found, 1 findings, 2 bad usage or input, 3 the harness itself failed. */
 #ifndef SF_RUN_COMMANDS_H
 #define SF_RUN_COMMANDS_H
 
-#include "harness/base/status.h"
+#include "harness/run/support/options.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 
-struct sf_command_entry {
-  const char *name;
-  int (*run)(int argc, char **argv);
-  const char *help; /* NULL: not listed */
-};
-
-/* As run of struct sf_command_entry. */
-int sf_command_fuzz(int argc, char **argv);
-int sf_command_replay(int argc, char **argv);
-int sf_command_shrink(int argc, char **argv);
-int sf_command_gate(int argc, char **argv);
-int sf_command_check(int argc, char **argv);
-int sf_command_noise(int argc, char **argv);
-int sf_command_power(int argc, char **argv);
-int sf_command_merge(int argc, char **argv);
-int sf_command_list(int argc, char **argv);
-int sf_command_describe(int argc, char **argv);
-int sf_command_worker(int argc, char **argv);
+extern const struct sf_command sf_command_fuzz, sf_command_replay, sf_command_shrink, sf_command_gate, sf_command_check, sf_command_noise,
+    sf_command_power, sf_command_merge, sf_command_list, sf_command_describe, sf_command_worker;
+/* A whole command: parses the arguments after its name, prints the help when asked, runs, and frees what the flags own. Returns the exit
+ * code. */
+int sf_command_main(const struct sf_command *command, int argc, char **argv);
 /* A rank of a launched set; started by shardfuzz itself. */
 int sf_command_mpi_worker(int argc, char **argv);
 

@@ -2,8 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/sinks.h"
-#include "harness/base/utf8.h"
-#include "harness/run/support/json_out.h"
+#include "harness/run/support/json.h"
 #include "harness/run/trial/features.h"
 #include "harness/run/trial/mutants.h"
 #include "oracles/ops/op.h"
@@ -16,15 +15,6 @@
 /* JSON has no infinities: they become null. */
 static json_t *real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
-/* Text from outside, such as paths and messages of targets. */
-static json_t *text_of(const char *text) {
-  struct sf_text clean = {0};
-  sf_utf8_append(&clean, text);
-  json_t *value = clean.failed ? NULL : json_string(clean.data ? clean.data : "");
-  sf_text_destroy(&clean);
-  return value;
-}
-
 json_t *sf_json_of_case(const struct sf_case *c) {
   char *text = NULL;
   if (sf_case_to_json(&text, c) != SF_OK) return NULL;
@@ -33,9 +23,9 @@ json_t *sf_json_of_case(const struct sf_case *c) {
   return object;
 }
 
-static json_t *diagnosis_of(const struct sf_diagnosis *d) {
+json_t *sf_json_diagnosis(const struct sf_diagnosis *d) {
   if (!*d->text) return json_null();
-  return json_pack("{s:s, s:o, s:o}", "class", sf_diagnosis_class_name(d->cls), "text", text_of(d->text), "left", real(d->left));
+  return json_pack("{s:s, s:o, s:o}", "class", sf_diagnosis_class_name(d->cls), "text", sf_json_text(d->text), "left", real(d->left));
 }
 
 /* The other culprits of the case. */
@@ -44,10 +34,10 @@ static json_t *further_of(const struct sf_outcome *o) {
   for (int32_t i = 0; i < o->further_count; i++) {
     const struct sf_culprit *culprit = &o->further[i];
     json_array_append_new(array, json_pack("{s:s, s:o, s:o, s:o, s:i, s:I, s:o, s:o, s:o, s:o}", "class",
-                                           sf_finding_class_name(culprit->cls), "signature", text_of(culprit->signature), "id",
-                                           text_of(culprit->first_id), "module", text_of(culprit->module), "rank", culprit->rank, "row",
-                                           (json_int_t)culprit->row, "error", real(culprit->error), "noise", real(culprit->noise), "ratio",
-                                           real(culprit->ratio), "text", text_of(culprit->text)));
+                                           sf_finding_class_name(culprit->cls), "signature", sf_json_text(culprit->signature), "id",
+                                           sf_json_text(culprit->first_id), "module", sf_json_text(culprit->module), "rank", culprit->rank,
+                                           "row", (json_int_t)culprit->row, "error", real(culprit->error), "noise", real(culprit->noise),
+                                           "ratio", real(culprit->ratio), "text", sf_json_text(culprit->text)));
   }
   return array;
 }
@@ -68,17 +58,18 @@ static void add_operation(json_t *object, const struct sf_case *c, const struct 
 
 json_t *sf_json_of_outcome(const struct sf_outcome *o, const struct sf_case *c) {
   const bool finding = o->verdict == SF_VERDICT_FINDING;
-  json_t *first = finding && !sf_case_is_operation(c) ? json_pack("{s:o, s:s, s:o, s:o, s:i, s:I, s:o, s:o, s:o}", "id", text_of(o->first_id), "kind",
-                                      o->kind >= 0 ? sf_kind_name((enum sf_kind)o->kind) : "comm", "module", text_of(o->module), "label",
-                                      text_of(o->label), "rank", o->rank, "row", (json_int_t)o->row, "error", real(o->error), "noise",
-                                      real(o->noise), "ratio", real(o->ratio))
-                          : json_null();
-  json_t *object =
-      json_pack("{s:s, s:s, s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict), "class",
-                finding ? sf_finding_class_name(o->cls) : "", "manner", sf_manner_name(o->manner), "signature",
-                text_of(finding ? o->signature : ""), "as_expected", sf_outcome_as_expected(o, &c->expect), "first", first, "diagnosis",
-                diagnosis_of(&o->diagnosis), "further", further_of(o), "text", text_of(o->text), "findings", finding ? o->finding_count : 0,
-                "ranks", o->ranks, "checked", o->checked, "unchecked", o->unchecked, "seconds", real(o->seconds));
+  json_t *first = finding && !sf_case_is_operation(c)
+                      ? json_pack("{s:o, s:s, s:o, s:o, s:i, s:I, s:o, s:o, s:o}", "id", sf_json_text(o->first_id), "kind",
+                                  o->kind >= 0 ? sf_kind_name((enum sf_kind)o->kind) : "comm", "module", sf_json_text(o->module), "label",
+                                  sf_json_text(o->label), "rank", o->rank, "row", (json_int_t)o->row, "error", real(o->error), "noise",
+                                  real(o->noise), "ratio", real(o->ratio))
+                      : json_null();
+  json_t *object = json_pack("{s:s, s:s, s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict",
+                             sf_verdict_name(o->verdict), "class", finding ? sf_finding_class_name(o->cls) : "", "manner",
+                             sf_manner_name(o->manner), "signature", sf_json_text(finding ? o->signature : ""), "as_expected",
+                             sf_outcome_as_expected(o, &c->expect), "first", first, "diagnosis", sf_json_diagnosis(&o->diagnosis),
+                             "further", further_of(o), "text", sf_json_text(o->text), "findings", finding ? o->finding_count : 0, "ranks",
+                             o->ranks, "checked", o->checked, "unchecked", o->unchecked, "seconds", real(o->seconds));
   if (object && sf_case_is_operation(c)) add_operation(object, c, o);
   return object;
 }
@@ -105,9 +96,9 @@ static json_t *signatures_of(const struct sf_signatures *signatures) {
   json_t *array = json_array();
   for (int32_t i = 0; i < signatures->count; i++) {
     const struct sf_signature *s = &signatures->at[i];
-    json_array_append_new(array, json_pack("{s:o, s:I, s:I, s:b, s:o, s:o, s:o}", "signature", text_of(s->signature), "count",
+    json_array_append_new(array, json_pack("{s:o, s:I, s:I, s:b, s:o, s:o, s:o}", "signature", sf_json_text(s->signature), "count",
                                            (json_int_t)s->count, "first_index", (json_int_t)s->first_index, "known", s->known, "diagnosis",
-                                           diagnosis_of(&s->diagnosis), "min", text_of(s->min_path), "shrunk", shrunk_of(s)));
+                                           sf_json_diagnosis(&s->diagnosis), "min", sf_json_text(s->min_path), "shrunk", shrunk_of(s)));
   }
   return array;
 }
@@ -127,7 +118,7 @@ json_t *sf_json_of_campaign(const struct sf_campaign_result *r, const struct sf_
                    "unchecked", (json_int_t)s->unchecked, "unchecked_share", real(tensors > 0 ? (double)s->unchecked / tensors : 0),
                    "space", space_of(s), "cover", cover_of(&r->cover), "seconds", real(r->seconds), "cases_per_s",
                    real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0), "reason",
-                   sf_campaign_judged_nothing(r) ? text_of(nothing) : NULL);
+                   sf_campaign_judged_nothing(r) ? sf_json_text(nothing) : NULL);
 }
 
 /* The number of cases up to an index; null for -1. */
@@ -139,7 +130,7 @@ static json_t *search_of(const struct sf_power_search *s) {
                    "cases_to_detect", place_of(s->found_at), "flat_asked", s->flat_asked, "flat_cases_to_detect", place_of(s->flat_at),
                    "triggered", (json_int_t)s->triggered, "localised", s->localised, "minimal", s->minimal, "diagnosed",
                    s->plant->diagnosis && *s->plant->diagnosis ? json_boolean(s->diagnosed) : json_null(), "diagnosis",
-                   diagnosis_of(&s->min_outcome.diagnosis), "evaluations", s->evaluations, "first", s->outcome.shrink_key, "min",
+                   sf_json_diagnosis(&s->min_outcome.diagnosis), "evaluations", s->evaluations, "first", s->outcome.shrink_key, "min",
                    s->min_outcome.signature, "case", found ? sf_json_of_case(&s->min) : json_null(), "shrunk", "ranks",
                    (json_int_t)(found ? sf_case_ranks(&s->min) : 0), "layers", (json_int_t)s->min.model.layers);
 }
@@ -170,7 +161,7 @@ static json_t *plant_of(const struct sf_power_search *searches, int32_t seeds) {
 
 json_t *sf_json_of_shrink(const struct sf_job_result *result, const struct sf_case *min, const char *min_path) {
   return json_pack("{s:s, s:o, s:o, s:i, s:i, s:b, s:o}", "verdict", sf_verdict_name(SF_VERDICT_FINDING), "signature",
-                   text_of(result->min_outcome.signature), "min", text_of(min_path), "evaluations", result->evaluations, "budget",
+                   sf_json_text(result->min_outcome.signature), "min", sf_json_text(min_path), "evaluations", result->evaluations, "budget",
                    result->budget, "minimal", result->minimal, "case", sf_json_of_case(min));
 }
 
@@ -179,27 +170,27 @@ json_t *sf_json_of_no_shrink(const char *verdict, int32_t evaluations) {
                    "case");
 }
 
+static json_t *clean_of(const struct sf_power_clean *c) {
+  return json_pack("{s:I, s:I, s:I, s:I, s:I}", "cases", (json_int_t)c->cases, "false_alarms", (json_int_t)c->false_alarms, "inconclusive",
+                   (json_int_t)c->inconclusive, "flat_cases", (json_int_t)c->flat_cases, "flat_alarms", (json_int_t)c->flat_alarms);
+}
+
 json_t *sf_json_of_power(const struct sf_power_options *options, const struct sf_power_result *r) {
   json_t *plants = json_array(), *clean = json_object();
+  struct sf_power_clean all = {0};
   for (int32_t i = 0; i < r->search_count; i += options->seeds) json_array_append_new(plants, plant_of(&r->searches[i], options->seeds));
-  int64_t cases = 0, alarms = 0, inconclusive = 0, flat_cases = 0, flat_alarms = 0;
   for (int i = 0; i < SF_POWER_PRECISIONS; i++) {
     const struct sf_power_clean *of = &r->clean[i];
-    json_object_set_new(clean, sf_compute_name(i),
-                        json_pack("{s:I, s:I, s:I, s:I, s:I}", "cases", (json_int_t)of->cases, "false_alarms", (json_int_t)of->false_alarms,
-                                  "inconclusive", (json_int_t)of->inconclusive, "flat_cases", (json_int_t)of->flat_cases, "flat_alarms",
-                                  (json_int_t)of->flat_alarms));
-    cases += of->cases;
-    alarms += of->false_alarms;
-    inconclusive += of->inconclusive;
-    flat_cases += of->flat_cases;
-    flat_alarms += of->flat_alarms;
+    json_object_set_new(clean, sf_compute_name(i), clean_of(of));
+    all.cases += of->cases;
+    all.false_alarms += of->false_alarms;
+    all.inconclusive += of->inconclusive;
+    all.flat_cases += of->flat_cases;
+    all.flat_alarms += of->flat_alarms;
   }
-  json_object_set_new(clean, "cases", json_integer((json_int_t)cases));
-  json_object_set_new(clean, "false_alarms", json_integer((json_int_t)alarms));
-  json_object_set_new(clean, "inconclusive", json_integer((json_int_t)inconclusive));
-  json_object_set_new(clean, "flat_cases", json_integer((json_int_t)flat_cases));
-  json_object_set_new(clean, "flat_alarms", json_integer((json_int_t)flat_alarms));
+  json_t *sums = clean_of(&all);
+  json_object_update(clean, sums);
+  json_decref(sums);
   return json_pack("{s:o, s:o}", "plants", plants, "clean", clean);
 }
 
@@ -245,21 +236,12 @@ json_t *sf_json_of_gate(const struct sf_gate_result *r) {
   for (int32_t i = 0; i < r->item_count; i++) {
     const struct sf_gate_item *item = &r->items[i];
     if (i < r->corpus_count && item->state == SF_GATE_OK) continue;
-    json_array_append_new(items, json_pack("{s:o, s:s, s:o, s:o, s:o}", "name", text_of(item->name), "state",
-                                           sf_gate_state_text(item->state), "text", text_of(item->text), "diagnosis",
-                                           diagnosis_of(&item->diagnosis), "min", text_of(item->min_path)));
+    json_array_append_new(items, json_pack("{s:o, s:s, s:o, s:o, s:o}", "name", sf_json_text(item->name), "state",
+                                           sf_gate_state_text(item->state), "text", sf_json_text(item->text), "diagnosis",
+                                           sf_json_diagnosis(&item->diagnosis), "min", sf_json_text(item->min_path)));
   }
   return json_pack("{s:b, s:i, s:i, s:i, s:{s:i, s:i}, s:o, s:o, s:o*}", "passed", r->passed, "corpus", r->corpus_count, "corpus_failed",
                    r->corpus_failed, "corpus_not_replayed", r->corpus_not_run, "known", "entries", r->known_count, "seen", r->known_seen,
-                   "items", items, "campaign", sf_json_of_campaign(&r->campaign, NULL), "reason", *r->nothing ? text_of(r->nothing) : NULL);
-}
-
-enum sf_status sf_json_print(json_t *object) {
-  struct sf_text line = {0};
-  enum sf_status status = sf_json_append(&line, object, JSON_COMPACT);
-  json_decref(object);
-  if (status == SF_OK) sf_print(stdout, "%s\n", line.data);
-  if (status == SF_OK && (ferror(stdout) || fflush(stdout) != 0)) status = SF_EIO;
-  sf_text_destroy(&line);
-  return status;
+                   "items", items, "campaign", sf_json_of_campaign(&r->campaign, NULL), "reason",
+                   *r->nothing ? sf_json_text(r->nothing) : NULL);
 }

@@ -23,7 +23,7 @@ json_t *sf_json_of_shrink(const struct sf_job_result *result, const struct sf_ca
 json_t *sf_json_of_no_shrink(const char *verdict, int32_t evaluations);
 json_t *sf_json_of_case(const struct sf_case *c);
 
-/* Prints object as one line on stdout and releases it. SF_ENOMEM for NULL, SF_EIO when stdout cannot be written. */
-enum sf_status sf_json_print(json_t *object) SF_MUST_USE;
+/* {class, text, left}; null where there is no diagnosis. */
+json_t *sf_json_diagnosis(const struct sf_diagnosis *diagnosis);
 
 #endif

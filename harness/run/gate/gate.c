@@ -4,7 +4,7 @@
 #include "harness/base/assert.h"
 #include "harness/base/sinks.h"
 #include "harness/base/utf8.h"
-#include "harness/run/campaign/finding_files.h"
+#include "harness/run/campaign/signatures.h"
 #include "harness/run/gate/gate_base.h"
 #include "harness/run/opfuzz/op_target.h"
 #include "harness/run/process/subject.h"
@@ -40,8 +40,6 @@ struct gate {
   enum sf_status status;
 };
 
-bool sf_gate_interrupted(const struct sf_gate_options *options) { return options->campaign.stop && *options->campaign.stop; }
-
 const char *sf_gate_state_text(enum sf_gate_state state) {
   static const char *const texts[] = {
 #define X(name, text) text,
@@ -60,10 +58,9 @@ static double seconds_left(const struct gate *g) {
 
 static struct sf_gate_item *add_item(struct gate *g) {
   struct sf_gate_result *r = g->result;
-  struct sf_gate_item *items = sf_realloc(r->items, (size_t)(r->item_count + 1) * sizeof *items);
+  struct sf_gate_item *items = sf_grown(r->items, r->item_count, sizeof *items);
   if (!items) return NULL;
   r->items = items;
-  memset(&items[r->item_count], 0, sizeof *items);
   items[r->item_count].replay_options = g->options->campaign.replay_options;
   return &items[r->item_count++];
 }
@@ -194,7 +191,7 @@ static bool tick(void *ctx) {
   const double now = sf_engine_now();
   if (sf_progress_is_due(&g->progress, now))
     sf_progress_show(&g->progress, now, "%d of %d corpus cases replayed", g->replayed, g->result->corpus_count);
-  return !sf_gate_interrupted(g->options);
+  return !sf_campaign_is_stopped(&g->options->campaign);
 }
 
 static enum sf_status replay_corpus(struct gate *g) {
@@ -254,35 +251,31 @@ static enum sf_status ask_base_of_new(struct gate *g) {
   enum sf_status status = SF_OK;
   int32_t to_come = 0;
   for (int32_t i = 0; i < r->item_count; i++) to_come += r->items[i].state == SF_GATE_NEW;
-  for (int32_t i = 0; i < r->item_count && status == SF_OK && !sf_gate_interrupted(g->options); i++) {
+  for (int32_t i = 0; i < r->item_count && status == SF_OK && !sf_campaign_is_stopped(&g->options->campaign); i++) {
     if (r->items[i].state == SF_GATE_NEW) status = ask_base(g, &r->items[i], to_come--);
   }
   return status;
 }
 
-static enum sf_status visit_finding(void *ctx, const struct sf_store_finding *finding) {
-  struct gate *g = ctx;
-  struct sf_gate_item *item = add_item(g);
-  if (!item) return SF_ENOMEM;
-  snprintf(item->name, sizeof item->name, "%s", finding->signature);
-  snprintf(item->text, sizeof item->text, "%.*s", (int)sf_utf8_cut(finding->report, sizeof item->text - 1), finding->report);
-  if (finding->what) snprintf(item->what, sizeof item->what, "%.*s", (int)sf_utf8_cut(finding->what, sizeof item->what - 1), finding->what);
-  char directory[SF_PATH_TEXT - 16];
-  sf_finding_directory(directory, sizeof directory, g->options->campaign.out_dir, finding->signature, finding->folder);
-  snprintf(item->min_path, sizeof item->min_path, "%s/%s", directory, finding->min_json ? "min.json" : "case.json");
-  item->diagnosis = finding->diagnosis;
-  note_seen(g, item->name);
-  item->state = finding->known ? SF_GATE_KNOWN : SF_GATE_NEW;
-  return SF_OK;
-}
-
 static enum sf_status list_findings(struct gate *g) {
-  const struct sf_store_options options = {.path = g->options->campaign.store_path, .mode = SF_STORE_READ};
-  struct sf_store *store = NULL;
-  enum sf_status status = sf_store_open(&store, &options, g->error);
-  if (status != SF_OK) return status;
-  status = sf_store_each_finding(store, visit_finding, g, g->error);
-  sf_store_close(store);
+  struct sf_signatures found = {0};
+  enum sf_status status = sf_signatures_read(&found, &g->options->campaign, g->error);
+  for (int32_t i = 0; status == SF_OK && i < found.count; i++) {
+    const struct sf_signature *s = &found.at[i];
+    struct sf_gate_item *item = add_item(g);
+    if (!item) {
+      status = SF_ENOMEM;
+      break;
+    }
+    snprintf(item->name, sizeof item->name, "%s", s->signature);
+    snprintf(item->text, sizeof item->text, "%.*s", (int)sf_utf8_cut(s->report, sizeof item->text - 1), s->report);
+    snprintf(item->what, sizeof item->what, "%.*s", (int)sf_utf8_cut(s->what, sizeof item->what - 1), s->what);
+    snprintf(item->min_path, sizeof item->min_path, "%s", s->min_path);
+    item->diagnosis = s->diagnosis;
+    item->state = s->known ? SF_GATE_KNOWN : SF_GATE_NEW;
+    note_seen(g, item->name);
+  }
+  sf_signatures_destroy(&found);
   return status;
 }
 
@@ -293,7 +286,7 @@ static enum sf_status fuzz(struct gate *g) {
   options = g->options->campaign;
   if (options.seconds > 0) options.seconds = seconds_left(g);
   const enum sf_status status = sf_campaign_run(&options, &g->result->campaign, g->error);
-  if (status != SF_OK || sf_gate_interrupted(g->options)) return status;
+  if (status != SF_OK || sf_campaign_is_stopped(&g->options->campaign)) return status;
   if (!sf_campaign_judged_nothing(campaign)) return list_findings(g);
   sf_campaign_nothing_text(g->result->nothing, sizeof g->result->nothing, campaign);
   return SF_OK;
@@ -327,9 +320,9 @@ enum sf_status sf_gate_run(const struct sf_gate_options *options, struct sf_gate
   g.known = sf_alloc((size_t)(options->campaign.known.count + 1) * sizeof *g.known);
   if (!g.known) status = SF_ENOMEM;
   if (status == SF_OK && options->corpus) status = replay_corpus(&g);
-  if (status == SF_OK && !sf_gate_interrupted(options)) status = fuzz(&g);
+  if (status == SF_OK && !sf_campaign_is_stopped(&options->campaign)) status = fuzz(&g);
   if (status == SF_OK && sf_gate_has_base(&options->base)) status = ask_base_of_new(&g);
-  if (status == SF_OK && sf_gate_interrupted(options))
+  if (status == SF_OK && sf_campaign_is_stopped(&options->campaign))
     status = sf_error_set(&detail, SF_EIO, "interrupted: the gate has not seen everything");
   if (status == SF_OK) status = list_stale(&g);
   if (status == SF_OK) conclude(&g);

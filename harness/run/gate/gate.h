@@ -54,10 +54,9 @@ struct sf_gate_result {
 };
 
 /* Replays the corpus, fuzzes, asks the base of what is new, and lists stale entries. SF_OK whether the gate passed or not; else the
- * harness failed, *result is zeroed, and the error says why. */
+ * harness failed, *result is zeroed, and the error says why. SF_EIO when the campaign's `stop` was set: a gate that has not seen everything
+ * cannot pass. */
 enum sf_status sf_gate_run(const struct sf_gate_options *options, struct sf_gate_result *result, struct sf_error *error) SF_MUST_USE;
-/* Whether the caller wants it to end; sf_gate_run then fails with SF_EIO, since a gate that has not seen everything cannot pass. */
-bool sf_gate_interrupted(const struct sf_gate_options *options);
 void sf_gate_destroy(struct sf_gate_result *result);      /* takes what is zeroed */
 const char *sf_gate_state_text(enum sf_gate_state state); /* the text above */
 /* Whether the item fails the gate. */

@@ -1,14 +1,12 @@
 #include "harness/run/power/power.h"
 
 #include "harness/base/alloc.h"
-#include "harness/run/support/progress.h"
-#include "harness/run/trial/engine.h"
+#include "harness/run/power/searching.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum search_state { SEARCHING, TO_SHRINK, SHRINKING, DONE };
 struct search_progress {
@@ -19,13 +17,11 @@ struct search_progress {
 enum { CLEAN_TAG = -1 };
 
 struct power {
+  struct sf_searching searching; /* stands first */
   const struct sf_power_options *options;
   struct sf_power_result *result;
   struct search_progress *progress; /* one for each search */
   int64_t clean_handed_out;
-  struct sf_progress told;
-  enum sf_status status;
-  struct sf_error *error;
 };
 
 bool sf_power_is_localised(const struct sf_plant *plant, const struct sf_outcome *outcome) {
@@ -85,12 +81,10 @@ static int32_t next_of_search(struct power *p, int32_t number, struct sf_job *jo
   int32_t count = 0;
   while (count < max && progress->handed_out < stop) {
     struct sf_job *job = &jobs[count++];
-    memset(job, 0, sizeof *job);
-    job->tag = tag_of(number, progress->handed_out);
-    job->deadline = campaign.deadline;
+    const int64_t index = progress->handed_out++;
+    p->searching.status = sf_campaign_job(job, &campaign, tag_of(number, index), index, &p->searching.error);
+    if (p->searching.status != SF_OK) return 0;
     job->flat_bound = true;
-    p->status = sf_campaign_case(&job->c, &campaign, progress->handed_out++, p->error);
-    if (p->status != SF_OK) return 0;
     snprintf(job->c.plant, sizeof job->c.plant, "%s", search->plant->id);
     if (search->found_at < 0) search->triggered += sf_plant_is_triggered(search->plant, &job->c);
   }
@@ -99,29 +93,19 @@ static int32_t next_of_search(struct power *p, int32_t number, struct sf_job *jo
 
 static int32_t next_shrink(struct power *p, int32_t number, struct sf_job *job) {
   struct sf_power_search *search = &p->result->searches[number];
-  memset(job, 0, sizeof *job);
-  job->tag = tag_of(number, search->found_at);
-  job->kind = SF_JOB_SHRINK;
-  job->budget = p->options->campaign.shrink_budget;
-  job->deadline = p->options->campaign.deadline;
-  job->c = search->c;
-  job->was_hang = search->outcome.cls == SF_CLASS_HANG;
-  memcpy(job->shrink_key, search->outcome.shrink_key, sizeof job->shrink_key);
+  sf_campaign_shrink_job(job, &p->options->campaign, tag_of(number, search->found_at), &search->c, &search->outcome);
   p->progress[number].state = SHRINKING;
   return 1;
 }
 
 static int32_t next_clean(struct power *p, struct sf_job *jobs, int32_t max) {
-  struct sf_campaign_options campaign = p->options->campaign;
+  const struct sf_campaign_options *campaign = &p->options->campaign;
   int32_t count = 0;
-  while (count < max && count < campaign.layouts && p->clean_handed_out < p->options->clean_cases) {
+  while (count < max && count < campaign->layouts && p->clean_handed_out < p->options->clean_cases) {
     struct sf_job *job = &jobs[count++];
-    memset(job, 0, sizeof *job);
-    job->tag = CLEAN_TAG;
-    job->deadline = campaign.deadline;
+    p->searching.status = sf_campaign_job(job, campaign, CLEAN_TAG, p->clean_handed_out++, &p->searching.error);
+    if (p->searching.status != SF_OK) return 0;
     job->flat_bound = true;
-    p->status = sf_campaign_case(&job->c, &campaign, p->clean_handed_out++, p->error);
-    if (p->status != SF_OK) return 0;
   }
   return count;
 }
@@ -130,7 +114,7 @@ static bool is_open(const struct sf_power_search *search) { return search->found
 
 static int32_t next_jobs(void *ctx, struct sf_job *jobs, int32_t max) {
   struct power *p = ctx;
-  if (p->status != SF_OK) return 0;
+  if (p->searching.status != SF_OK) return 0;
   for (int32_t i = 0; i < p->result->search_count; i++) {
     const struct search_progress *progress = &p->progress[i];
     if (progress->state == TO_SHRINK) return next_shrink(p, i, &jobs[0]);
@@ -155,7 +139,6 @@ static void on_clean(struct power *p, const struct sf_job *job, const struct sf_
   for (int i = 0; i < SF_POWER_PRECISIONS; i++) alarms += p->result->clean[i].false_alarms;
   if (alarms == 0) {
     p->result->first_false_alarm = *outcome;
-    p->result->first_false_case = job->c;
   }
   clean->false_alarms++;
 }
@@ -174,11 +157,13 @@ static void on_answer(struct power *p, int32_t number, const struct sf_job *job,
   if (progress->answered < progress->handed_out) return;
   if (is_open(search) && progress->handed_out < p->options->cases) return;
   progress->state = search->found_at >= 0 ? TO_SHRINK : DONE;
+  p->searching.done += progress->state == DONE;
 }
 
 static void on_shrunk(struct power *p, int32_t number, const struct sf_job_result *result) {
   struct sf_power_search *search = &p->result->searches[number];
   p->progress[number].state = DONE;
+  p->searching.done++;
   const bool done = result->end == SF_SHRINK_DONE;
   search->min = done ? result->min : search->c;
   search->min_outcome = done ? result->min_outcome : search->outcome;
@@ -193,7 +178,8 @@ static void on_shrunk(struct power *p, int32_t number, const struct sf_job_resul
 static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_result *result) {
   struct power *p = ctx;
   if (result->outcome.status != SF_OK) {
-    if (p->status == SF_OK) p->status = sf_error_set(p->error, result->outcome.status, "%s", result->outcome.text);
+    if (p->searching.status == SF_OK)
+      p->searching.status = sf_error_set(&p->searching.error, result->outcome.status, "%s", result->outcome.text);
   } else if (job->tag == CLEAN_TAG) {
     on_clean(p, job, &result->outcome);
   } else if (job->kind == SF_JOB_SHRINK) {
@@ -201,16 +187,6 @@ static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_re
   } else {
     on_answer(p, (int32_t)(job->tag >> 32), job, &result->outcome);
   }
-}
-
-static bool tick(void *ctx) {
-  struct power *p = ctx;
-  const double now = sf_engine_now();
-  if (!sf_progress_is_due(&p->told, now)) return p->status == SF_OK;
-  int32_t done = 0;
-  for (int32_t i = 0; i < p->result->search_count; i++) done += p->progress[i].state == DONE;
-  sf_progress_show(&p->told, now, "%d of %d searches done", done, p->result->search_count);
-  return p->status == SF_OK;
 }
 
 static enum sf_status make_searches(struct power *p) {
@@ -230,25 +206,15 @@ static enum sf_status make_searches(struct power *p) {
 }
 
 enum sf_status sf_power_run(const struct sf_power_options *options, struct sf_power_result *result, struct sf_error *error) {
-  struct sf_error detail = {SF_OK, ""};
-  struct power p = {.options = options, .result = result, .error = &detail};
-  p.told = sf_progress_begin(options->campaign.progress ? stderr : NULL, isatty(STDERR_FILENO), sf_engine_now());
-  struct sf_pool *pool = NULL;
+  struct power p = {.options = options, .result = result};
   memset(result, 0, sizeof *result);
   enum sf_status status = make_searches(&p);
-  if (status == SF_OK) status = sf_pool_create(&pool, &options->campaign.pool);
-  if (status == SF_OK) {
-    const struct sf_pool_client client = {&p, next_jobs, job_done, tick};
-    status = sf_pool_run(pool, &client);
-    if (status != SF_OK) sf_pool_failure_text(detail.text, sizeof detail.text, &options->campaign.pool, status);
-    if (p.status != SF_OK) status = p.status;
-  }
-  sf_progress_end(&p.told);
-  sf_pool_destroy(pool);
+  p.searching.count = result->search_count;
+  status = status == SF_OK ? sf_searching_run(&p.searching, &options->campaign, &options->campaign.pool, next_jobs, job_done, error)
+                           : sf_error_set(error, status, "%s", sf_status_text(status));
   sf_free(p.progress);
-  if (status == SF_OK) return SF_OK;
-  sf_power_destroy(result);
-  return sf_error_set(error, status, "%s", *detail.text ? detail.text : sf_status_text(status));
+  if (status != SF_OK) sf_power_destroy(result);
+  return status;
 }
 
 void sf_power_destroy(struct sf_power_result *result) {

@@ -38,7 +38,6 @@ struct sf_power_result {
   struct sf_power_search *searches;
   struct sf_power_clean clean[SF_POWER_PRECISIONS]; /* by precision.compute */
   struct sf_outcome first_false_alarm;
-  struct sf_case first_false_case;
 };
 /* Looks for every planted bug of the options, in worker processes. SF_OK however many were found; else the harness failed, and the error
  * says how. Destroy the result in either case. */

@@ -2,14 +2,12 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
-#include "harness/run/support/progress.h"
-#include "harness/run/trial/engine.h"
+#include "harness/run/power/searching.h"
 #include "harness/run/trial/mutants.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 const char *sf_mutant_fate_name(enum sf_mutant_fate fate) {
   static const char *const names[SF_MUTANT_FATES] = {
@@ -37,19 +35,15 @@ struct progress {
   enum state state;
   int64_t handed_out, answered; /* SEARCHING: cases; PROVING: jobs, of which there are as many as `jobs` */
   int64_t jobs, next_index;
-  enum run next_run;
   struct attempt *attempts; /* one per case handed out */
-  int64_t capacity;
 };
 
 struct power {
+  struct sf_searching searching; /* stands first */
   const struct sf_mutant_power_options *options;
   struct sf_mutant_power_result *result;
   struct progress *progress;
   bool poisons;
-  struct sf_progress told;
-  enum sf_status status;
-  struct sf_error *error;
 };
 
 /* Tags: search number, run, case index. */
@@ -57,35 +51,18 @@ enum { RUN_SHIFT = 30, SEARCH_SHIFT = 32 };
 static int64_t tag_of(int64_t search, enum run run, int64_t index) { return search << SEARCH_SHIFT | (int64_t)run << RUN_SHIFT | index; }
 
 static void fill_job(struct power *p, struct sf_job *job, int32_t number, enum run run, int64_t index) {
-  memset(job, 0, sizeof *job);
-  job->tag = tag_of(number, run, index);
-  job->deadline = p->options->campaign.deadline;
-  p->status = sf_campaign_case(&job->c, &p->options->campaign, index, p->error);
-  if (p->status != SF_OK) return;
+  p->searching.status = sf_campaign_job(job, &p->options->campaign, tag_of(number, run, index), index, &p->searching.error);
+  if (p->searching.status != SF_OK) return;
   const char *id = p->result->searches[number].id;
   struct sf_mutation mutation;
-  p->status = sf_mutant_find(&mutation, id, p->error);
-  if (p->status != SF_OK) return;
+  p->searching.status = sf_mutant_find(&mutation, id, &p->searching.error);
+  if (p->searching.status != SF_OK) return;
   char occurrence[24] = "";
   if (mutation.occurrence >= 0) snprintf(occurrence, sizeof occurrence, ":%lld", (long long)mutation.occurrence);
   const enum sf_mutation_kind kind = run == MUTATED ? mutation.kind : run == OBSERVED ? SF_MUTATION_OBSERVE : SF_MUTATION_POISON;
   memset(job->c.plant, 0, sizeof job->c.plant);
   const int length = snprintf(job->c.plant, sizeof job->c.plant, "mutant:%s:%s%s", mutation.label, sf_mutation_kind_name(kind), occurrence);
   SF_ASSERT_LT(length, (int)sizeof job->c.plant);
-}
-
-static bool grow(struct power *p, struct progress *progress) {
-  if (progress->handed_out < progress->capacity) return true;
-  const int64_t capacity = progress->capacity ? 2 * progress->capacity : 32;
-  struct attempt *grown = sf_realloc(progress->attempts, (size_t)capacity * sizeof *grown);
-  if (!grown) {
-    p->status = SF_ENOMEM;
-    return false;
-  }
-  memset(grown + progress->capacity, 0, (size_t)(capacity - progress->capacity) * sizeof *grown);
-  progress->attempts = grown;
-  progress->capacity = capacity;
-  return true;
 }
 
 static int32_t next_cases(struct power *p, int32_t number, struct sf_job *jobs, int32_t max) {
@@ -95,9 +72,12 @@ static int32_t next_cases(struct power *p, int32_t number, struct sf_job *jobs, 
   if (stop > p->options->cases) stop = p->options->cases;
   int32_t count = 0;
   while (count < max && progress->handed_out < stop) {
-    if (!grow(p, progress)) return 0;
+    struct attempt *attempts = sf_grown(progress->attempts, progress->handed_out, sizeof *attempts);
+    if (!attempts) p->searching.status = SF_ENOMEM;
+    if (!attempts) return 0;
+    progress->attempts = attempts;
     fill_job(p, &jobs[count++], number, MUTATED, progress->handed_out++);
-    if (p->status != SF_OK) return 0;
+    if (p->searching.status != SF_OK) return 0;
   }
   return count;
 }
@@ -109,15 +89,15 @@ static int32_t next_proofs(struct power *p, int32_t number, struct sf_job *jobs,
   for (; progress->next_index < progress->handed_out && count + 2 <= max; progress->next_index++) {
     if (!progress->attempts[progress->next_index].fired) continue;
     fill_job(p, &jobs[count++], number, OBSERVED, progress->next_index);
-    if (p->poisons && p->status == SF_OK) fill_job(p, &jobs[count++], number, POISONED, progress->next_index);
-    if (p->status != SF_OK) return 0;
+    if (p->poisons && p->searching.status == SF_OK) fill_job(p, &jobs[count++], number, POISONED, progress->next_index);
+    if (p->searching.status != SF_OK) return 0;
   }
   return count;
 }
 
 static int32_t next_jobs(void *ctx, struct sf_job *jobs, int32_t max) {
   struct power *p = ctx;
-  for (int32_t i = 0; i < p->result->count && p->status == SF_OK; i++) {
+  for (int32_t i = 0; i < p->result->count && p->searching.status == SF_OK; i++) {
     const struct progress *progress = &p->progress[i];
     int32_t count = 0;
     if (progress->state == SEARCHING && p->result->searches[i].found_at < 0) count = next_cases(p, i, jobs, max);
@@ -138,7 +118,6 @@ static void end_search(struct power *p, int32_t number) {
   struct sf_mutant_search *search = &p->result->searches[number];
   struct progress *progress = &p->progress[number];
   search->fired = count_fired(progress, search->found_at);
-  progress->state = DONE;
   if (search->found_at >= 0) {
     search->fate = sf_finding_class_is_loud(search->outcome.cls) ? SF_MUTANT_LOUD : SF_MUTANT_SILENT;
   } else if (search->fired == 0) {
@@ -147,7 +126,10 @@ static void end_search(struct power *p, int32_t number) {
     progress->state = PROVING;
     progress->jobs = search->fired * (p->poisons ? 2 : 1);
     progress->answered = 0;
+    return;
   }
+  progress->state = DONE;
+  p->searching.done++;
 }
 
 static void end_proof(struct power *p, int32_t number) {
@@ -164,6 +146,7 @@ static void end_proof(struct power *p, int32_t number) {
   }
   search->fate = search->survived_at < 0 ? SF_MUTANT_EQUIVALENT : SF_MUTANT_SURVIVED;
   progress->state = DONE;
+  p->searching.done++;
 }
 
 static void on_case(struct power *p, int32_t number, int64_t index, const struct sf_outcome *outcome) {
@@ -189,9 +172,9 @@ static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_re
   const int64_t index = job->tag & ((INT64_C(1) << RUN_SHIFT) - 1);
   struct progress *progress = &p->progress[number];
   if (result->outcome.status != SF_OK) {
-    if (p->status == SF_OK)
-      p->status = sf_error_set(p->error, result->outcome.status, "%s, case %" PRId64 ": %s", p->result->searches[number].id, index,
-                               result->outcome.text);
+    if (p->searching.status == SF_OK)
+      p->searching.status = sf_error_set(&p->searching.error, result->outcome.status, "%s, case %" PRId64 ": %s",
+                                         p->result->searches[number].id, index, result->outcome.text);
   } else if (run == MUTATED) {
     on_case(p, number, index, &result->outcome);
   } else {
@@ -201,52 +184,26 @@ static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_re
   }
 }
 
-static bool tick(void *ctx) {
-  struct power *p = ctx;
-  const double now = sf_engine_now();
-  if (!sf_progress_is_due(&p->told, now)) return p->status == SF_OK;
-  int32_t done = 0;
-  for (int32_t i = 0; i < p->result->count; i++) done += p->progress[i].state == DONE;
-  sf_progress_show(&p->told, now, "%d of %d searches done", done, p->result->count);
-  return p->status == SF_OK;
-}
-
-static enum sf_status run_searches(struct power *p) {
-  struct sf_pool_options pool_options = p->options->campaign.pool;
-  pool_options.hash_trace = true;
-  struct sf_pool *pool = NULL;
-  enum sf_status status = sf_pool_create(&pool, &pool_options);
-  if (status == SF_OK) {
-    const struct sf_pool_client client = {p, next_jobs, job_done, tick};
-    status = sf_pool_run(pool, &client);
-    if (status != SF_OK) sf_pool_failure_text(p->error->text, sizeof p->error->text, &pool_options, status);
-    if (p->status != SF_OK) status = p->status;
-  }
-  sf_progress_end(&p->told);
-  sf_pool_destroy(pool);
-  return status;
-}
-
 enum sf_status sf_mutant_power_run(const struct sf_mutant_power_options *options, struct sf_mutant_power_result *result,
                                    struct sf_error *error) {
-  struct sf_error detail = {SF_OK, ""};
-  struct power p = {.options = options, .result = result, .error = &detail, .poisons = options->campaign.pool.launcher == NULL};
-  p.told = sf_progress_begin(options->campaign.progress ? stderr : NULL, isatty(STDERR_FILENO), sf_engine_now());
+  struct power p = {.options = options, .result = result, .poisons = options->campaign.pool.launcher == NULL};
+  struct sf_pool_options pool = options->campaign.pool;
   SF_ASSERT_LT(options->cases, INT64_C(1) << RUN_SHIFT);
   memset(result, 0, sizeof *result);
   result->searches = sf_alloc((size_t)(options->id_count + 1) * sizeof *result->searches);
   p.progress = sf_alloc((size_t)(options->id_count + 1) * sizeof *p.progress);
-  enum sf_status status = result->searches && p.progress ? SF_OK : SF_ENOMEM;
+  enum sf_status status = result->searches && p.progress ? SF_OK : sf_error_set(error, SF_ENOMEM, "%s", sf_status_text(SF_ENOMEM));
   for (int32_t i = 0; status == SF_OK && i < options->id_count; i++) {
     struct sf_mutant_search *search = &result->searches[result->count++];
     *search = (struct sf_mutant_search){.id = options->ids[i], .found_at = -1, .survived_at = -1};
   }
-  if (status == SF_OK) status = run_searches(&p);
+  p.searching.count = result->count;
+  pool.hash_trace = true;
+  if (status == SF_OK) status = sf_searching_run(&p.searching, &options->campaign, &pool, next_jobs, job_done, error);
   for (int32_t i = 0; p.progress && i < result->count; i++) sf_free(p.progress[i].attempts);
   sf_free(p.progress);
-  if (status == SF_OK) return SF_OK;
-  sf_mutant_power_destroy(result);
-  return sf_error_set(error, status, "%s", *detail.text ? detail.text : sf_status_text(status));
+  if (status != SF_OK) sf_mutant_power_destroy(result);
+  return status;
 }
 
 void sf_mutant_power_destroy(struct sf_mutant_power_result *result) {

@@ -11,6 +11,7 @@
 #include "harness/base/system/temporary.h"
 #include "harness/comm/nccl.h"
 #include "harness/run/process/process.h"
+#include "harness/run/process/rank_page.h"
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"
 #include "harness/worker/descendants.h"
@@ -294,16 +295,9 @@ static int connect_to(const char *path) {
 }
 
 static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_process_page *page, const struct sf_pool_options *pool) {
-  const struct sf_engine_options options = {.device = pool->device,
-                                            .gemm = pool->gemm,
-                                            .max_memory = pool->max_memory,
-                                            .mpi = mpi,
-                                            .progress = &page->progress,
-                                            .trace_key = &page->trace_key,
-                                            .trace_rank = &page->trace_rank};
   struct sf_engine *engine = NULL;
   struct sf_job job;
-  if (sf_engine_create(&engine, &options) != SF_OK) return 3;
+  if (sf_rank_engine_create(&engine, mpi, page, pool) != SF_OK) return 3;
   bool confined = false;
   while (sf_fd_read(fd, &job, sizeof job)) {
     if (!confined && sf_plugin_target_path(job.c.target)) sf_warden_confine(false), confined = true;

@@ -3,6 +3,7 @@
 #include "harness/base/alloc.h"
 #include "harness/base/system/temporary.h"
 #include "harness/run/process/world_end.h"
+#include "harness/run/trial/engine.h"
 #include "harness/worker/starved.h"
 
 #include <errno.h>
@@ -311,6 +312,18 @@ void sf_rank_watch_end(struct sf_rank_watch *watch) {
 
 struct sf_process_page *sf_rank_watch_page(const struct sf_rank_watch *watch) {
   return &watch->own->process;
+}
+
+enum sf_status sf_rank_engine_create(struct sf_engine **out, struct sf_mpi *mpi, struct sf_process_page *page,
+                                     const struct sf_pool_options *pool) {
+  const struct sf_engine_options options = {.device = pool->device,
+                                            .gemm = pool->gemm,
+                                            .max_memory = pool->max_memory,
+                                            .mpi = mpi,
+                                            .progress = &page->progress,
+                                            .trace_key = &page->trace_key,
+                                            .trace_rank = &page->trace_rank};
+  return sf_engine_create(out, &options);
 }
 
 void sf_rank_watch_unlink(struct sf_rank_watch *watch) { unlink(watch->path); }

@@ -26,6 +26,7 @@ struct sf_rank_trial {
   const struct sf_outcome *found; /* NULL, or what is being shrunk */
 };
 
+struct sf_engine;
 struct sf_rank_watch;
 /* All ranks of the job call it. Maps this rank's file, made if missing, and the files of the other ranks that can be reached; their
  * contents from an earlier job stay until the first _begin. hint: added to the line that says why the job ended; "" = nothing; borrowed.
@@ -45,6 +46,9 @@ bool sf_rank_watch_may_tell(struct sf_rank_watch *watch);
 _Noreturn void sf_rank_watch_fail(struct sf_rank_watch *watch, const struct sf_outcome *outcome);
 /* This rank's page, for the engine to write to. */
 struct sf_process_page *sf_rank_watch_page(const struct sf_rank_watch *watch);
+/* The engine of a rank of a job, with the pool's device, which notes in the page where it stands. As sf_engine_create fails. */
+enum sf_status sf_rank_engine_create(struct sf_engine **out, struct sf_mpi *mpi, struct sf_process_page *page,
+                                     const struct sf_pool_options *pool) SF_MUST_USE;
 /* Removes this rank's file; the pages stay in memory until _close. */
 void sf_rank_watch_unlink(struct sf_rank_watch *watch);
 void sf_rank_watch_close(struct sf_rank_watch *watch); /* takes NULL */

@@ -5,18 +5,10 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
-
-/* Room for one more; NULL on no memory. */
-static void *grown(void *items, int32_t count, size_t size_bytes) {
-  char *more = sf_realloc(items, (size_t)(count + 1) * size_bytes);
-  if (more) memset(more + (size_t)count * size_bytes, 0, size_bytes);
-  return more;
-}
 
 struct sf_report_item *sf_report_add(struct sf_report *report, const char *group, const char *state, enum sf_report_outcome outcome) {
   static struct sf_report_item spare;
-  struct sf_report_item *items = grown(report->items, report->item_count, sizeof *items), *item = &spare;
+  struct sf_report_item *items = sf_grown(report->items, report->item_count, sizeof *items), *item = &spare;
   if (items)
     report->items = items, item = &items[report->item_count++];
   else
@@ -29,7 +21,7 @@ struct sf_report_item *sf_report_add(struct sf_report *report, const char *group
 
 void sf_report_fact(struct sf_report *report, const char *name, const char *said, const char *format, ...) {
   char value[512];
-  struct sf_report_fact *facts = grown(report->facts, report->fact_count, sizeof *facts);
+  struct sf_report_fact *facts = sf_grown(report->facts, report->fact_count, sizeof *facts);
   va_list arguments;
   if (!facts) {
     report->failed = true;

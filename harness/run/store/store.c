@@ -103,23 +103,28 @@ static enum sf_status db_open_to_read(struct sf_store *store, struct sf_error *e
   return code == SQLITE_CANTOPEN || code == SQLITE_READONLY ? db_open_archived(store, error) : SF_OK;
 }
 
-/* Runs a statement whose one result is a text, and compares it. */
+/* Compares the one text that a statement gives. */
 static enum sf_status expect_text(struct sf_store *store, const char *sql, const char *expected, enum sf_status status_else,
                                   const char *text_else, struct sf_error *error) {
-  sqlite3_stmt *statement = NULL;
-  int code = sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL);
-  if (code == SQLITE_OK) code = sqlite3_step(statement);
-  enum sf_status status = SF_OK;
-  if (code != SQLITE_ROW) {
-    status = sf_store_error(store, code, error);
-  } else {
-    const char *text = (const char *)sqlite3_column_text(statement, 0);
-    if (text == NULL || strcmp(text, expected) != 0) {
-      status = sf_error_set(error, status_else, "%s: %s: %.*s", store->path, text_else, text == NULL ? 0 : (int)strcspn(text, "\n"), text);
-    }
-  }
-  sqlite3_finalize(statement);
+  char *text = NULL;
+  enum sf_status status = sf_store_query_text(store, &text, sql, "a value", error);
+  if (status == SF_OK && strcmp(text, expected) != 0)
+    status = sf_error_set(error, status_else, "%s: %s: %.*s", store->path, text_else, (int)strcspn(text, "\n"), text);
+  sf_free(text);
   return status;
+}
+
+/* An earlier store that is only read stays as it is: what this version adds is given to a copy in memory. */
+static enum sf_status read_copy(struct sf_store *store, struct sf_error *error) {
+  sqlite3 *copy = NULL, *const file = store->db;
+  int code = sqlite3_open_v2(":memory:", &copy, SQLITE_OPEN_READWRITE, NULL);
+  sqlite3_backup *backup = code == SQLITE_OK ? sqlite3_backup_init(copy, "main", file, "main") : NULL;
+  if (backup != NULL) sqlite3_backup_step(backup, -1);
+  if (backup != NULL) sqlite3_backup_finish(backup);
+  store->db = copy;
+  code = sqlite3_errcode(copy);
+  sqlite3_close(file);
+  return code == SQLITE_OK ? SF_OK : sf_store_error(store, code, error);
 }
 
 static enum sf_status prepare_to_write(struct sf_store *store, int64_t size_bytes_max, struct sf_error *error) {
@@ -137,10 +142,10 @@ static enum sf_status prepare_to_write(struct sf_store *store, int64_t size_byte
   return sf_store_query_int(store, &reached, text, error);
 }
 
-/* Checks that each row of the table is of a case that was handed out, since readers rely on it. */
-static enum sf_status check_cases_of(struct sf_store *store, const char *table, const char *what, struct sf_error *error) {
+/* Checks that each row of the table is of a case that was handed out, since readers rely on it. last: SQL for the end of its cases. */
+static enum sf_status check_cases_of(struct sf_store *store, const char *table, const char *last, const char *what,
+                                     struct sf_error *error) {
   static const char strays[] = "SELECT %s FROM %s WHERE typeof(idx) <> 'integer' OR idx < 0 OR %s > %lld";
-  const char *last = store->version >= 5 && strcmp(table, "verdict") == 0 ? "idx + count" : "idx + 1";
   char count[160], first[160];
   int64_t stray_count = 0, index = 0;
   sqlite3_snprintf(sizeof count, count, strays, "count(*)", table, last, (long long)store->high_water);
@@ -157,28 +162,36 @@ static enum sf_status check_cases(struct sf_store *store, struct sf_error *error
   static const char twice[] =
       "SELECT count(*) FROM (SELECT idx, lag(idx + count) OVER (ORDER BY idx) AS last FROM verdict) WHERE idx < last";
   int64_t overlaps = 0;
-  enum sf_status status = check_cases_of(store, "verdict", "verdict", error);
-  if (status == SF_OK && store->version >= 5) status = sf_store_query_int(store, &overlaps, twice, error);
+  enum sf_status status = check_cases_of(store, "verdict", "idx + count", "verdict", error);
+  if (status == SF_OK) status = sf_store_query_int(store, &overlaps, twice, error);
   if (status == SF_OK && overlaps) return sf_error_set(error, SF_EINPUT, "%s: damaged: a case has two verdicts", store->path);
-  if (status == SF_OK) status = check_cases_of(store, "finding", "finding", error);
-  return status == SF_OK && store->version >= 4 ? check_cases_of(store, "further", "further culprit", error) : status;
+  if (status == SF_OK) status = check_cases_of(store, "finding", "idx + 1", "finding", error);
+  return status == SF_OK ? check_cases_of(store, "further", "idx + 1", "further culprit", error) : status;
+}
+
+static enum sf_status lost_find(struct sf_store *store, struct sf_error *error);
+
+/* Gives the store the tables of this version, unless it has them. A store that is refused below stays as it is, since the batch is dropped.
+ */
+static enum sf_status bring_up_to_date(struct sf_store *store, const struct sf_store_options *options, struct sf_error *error) {
+  int64_t version = 0;
+  enum sf_status status = sf_store_schema_check(store, &version, error);
+  if (status == SF_OK && version == 0 && !store->writable) return sf_error_set(error, SF_EINPUT, "%s: not a shardfuzz store", store->path);
+  if (status == SF_OK && version > 0) status = expect_text(store, "PRAGMA quick_check(1)", "ok", SF_EINPUT, "damaged", error);
+  if (status == SF_OK && store->writable) status = prepare_to_write(store, options->size_bytes_max, error);
+  if (status != SF_OK || version == SF_STORE_VERSION) return status;
+  status = store->writable ? sf_store_batch(store, error) : read_copy(store, error);
+  if (status != SF_OK) return status;
+  return version == 0 ? sf_store_schema_create(store, options, error) : sf_store_schema_upgrade(store, version, error);
 }
 
 static enum sf_status open_checked(struct sf_store *store, const struct sf_store_options *options, struct sf_error *error) {
-  bool fresh = false;
-  /* Nothing is changed before the file is known to be ours. */
-  enum sf_status status = sf_store_schema_check(store, &fresh, error);
-  if (status == SF_OK && fresh && !store->writable) return sf_error_set(error, SF_EINPUT, "%s: not a shardfuzz store", store->path);
-  if (status == SF_OK && !fresh) status = expect_text(store, "PRAGMA quick_check(1)", "ok", SF_EINPUT, "damaged", error);
-  if (status == SF_OK && store->writable) status = prepare_to_write(store, options->size_bytes_max, error);
-  if (status == SF_OK && fresh) status = sf_store_schema_create(store, options, error);
+  enum sf_status status = bring_up_to_date(store, options, error);
   if (status == SF_OK) status = sf_store_meta_read(store, error);
   if (status == SF_OK) status = check_cases(store, error);
   if (status == SF_OK && store->writable) status = sf_store_meta_compare(store, options, error);
-  if (status == SF_OK && store->writable && (store->version < SF_STORE_VERSION || !store->has_reasons))
-    status = sf_store_schema_upgrade(store, error);
-  if (status == SF_OK && store->writable) status = sf_store_lost_find(store, error);
-  return status;
+  if (status == SF_OK) status = sf_store_commit(store, error);
+  return status == SF_OK && store->writable ? lost_find(store, error) : status;
 }
 
 static void options_assert(const struct sf_store_options *options) {
@@ -204,9 +217,9 @@ void sf_store_remove_files(const char *path) {
 }
 
 static void db_close(struct sf_store *store) {
-  for (int which = 0; which < SF_STORE_SQL_COUNT; which++) {
-    sqlite3_finalize(store->statements[which]);
-    store->statements[which] = NULL;
+  for (int i = 0; i < SF_STORE_STATEMENTS_MAX; i++) {
+    sqlite3_finalize(store->statements[i].prepared);
+    store->statements[i].prepared = NULL;
   }
   sqlite3_close(store->db); /* rolls an open batch back */
   store->db = NULL;
@@ -255,28 +268,12 @@ void sf_store_close(struct sf_store *store) {
   sf_free(store);
 }
 
-int64_t sf_store_high_water(const struct sf_store *store) { return store->high_water; }
-int32_t sf_store_feature_count(const struct sf_store *store) { return store->feature_count; }
-const char *sf_store_campaign(const struct sf_store *store) { return store->campaign; }
-
-const char *sf_store_feature_name(const struct sf_store *store, int32_t bit) {
-  SF_ASSERT_LE(0, bit);
-  SF_ASSERT_LT(bit, store->feature_count);
-  return store->feature_names[bit];
-}
-
 /* --- batches -------------------------------------------------------------------------------------------------------------- */
-
-static enum sf_status run_plain(struct sf_store *store, enum sf_store_statement which, struct sf_error *error) {
-  sqlite3_stmt *statement = NULL;
-  const enum sf_status status = sf_store_statement(store, &statement, which, error);
-  return status == SF_OK ? sf_store_step_done(store, statement, SQLITE_OK, error) : status;
-}
 
 enum sf_status sf_store_batch(struct sf_store *store, struct sf_error *error) {
   SF_ASSERT(store->writable);
   if (store->in_batch) return SF_OK;
-  const enum sf_status status = run_plain(store, SF_STORE_SQL_BEGIN, error);
+  const enum sf_status status = sf_store_exec(store, "BEGIN IMMEDIATE", error);
   if (status != SF_OK) return status;
   store->in_batch = true;
   store->batch_high_water = store->high_water;
@@ -288,13 +285,13 @@ enum sf_status sf_store_batch_drop(struct sf_store *store, enum sf_status status
   store->in_batch = false;
   store->high_water = store->batch_high_water;
   /* On some failures, a full disk among them, SQLite has rolled back already. */
-  if (sqlite3_get_autocommit(store->db) == 0 && run_plain(store, SF_STORE_SQL_ROLLBACK, NULL) != SF_OK) return SF_EIO;
+  if (sqlite3_get_autocommit(store->db) == 0 && sf_store_exec(store, "ROLLBACK", NULL) != SF_OK) return SF_EIO;
   return status;
 }
 
 enum sf_status sf_store_commit(struct sf_store *store, struct sf_error *error) {
   if (!store->in_batch) return SF_OK;
-  const enum sf_status status = run_plain(store, SF_STORE_SQL_COMMIT, error);
+  const enum sf_status status = sf_store_exec(store, "COMMIT", error);
   if (status != SF_OK) return sf_store_batch_drop(store, status);
   store->in_batch = false;
   return SF_OK;
@@ -316,58 +313,39 @@ static int64_t share_end(const struct sf_store *store, int64_t index) {
   return store->share_count == 1 ? INT64_MAX : (index / SF_STORE_SHARE_BLOCK + 1) * SF_STORE_SHARE_BLOCK;
 }
 
-static bool lost_append(struct sf_store *store, int64_t first, int64_t end) {
-  if (store->lost_count == store->lost_capacity) {
-    const int64_t capacity = store->lost_capacity == 0 ? 64 : 2 * store->lost_capacity;
-    struct sf_store_range *grown = sf_realloc(store->lost, (size_t)capacity * sizeof *grown);
-    if (grown == NULL) return false;
-    store->lost = grown;
-    store->lost_capacity = capacity;
-  }
-  store->lost[store->lost_count++] = (struct sf_store_range){first, end};
-  return true;
-}
-
 /* Adds the indices of this share within [from, to). */
 static bool lost_add(struct sf_store *store, int64_t from, int64_t to) {
   for (int64_t first = share_next(store, from); first < to;) {
     const int64_t end = min_i64(to, share_end(store, first));
-    if (!lost_append(store, first, end)) return false;
+    struct sf_store_range *lost = sf_grown(store->lost, store->lost_count, sizeof *lost);
+    if (lost == NULL) return false;
+    store->lost = lost;
+    lost[store->lost_count++] = (struct sf_store_range){first, end};
     first = share_next(store, end);
   }
   return true;
 }
 
-enum sf_status sf_store_lost_find(struct sf_store *store, struct sf_error *error) {
+/* Finds the indices of this share below the high-water mark that have no row. */
+static enum sf_status lost_find(struct sf_store *store, struct sf_error *error) {
   sqlite3_stmt *statement = NULL;
   int64_t next = 0;
   bool has_memory = true;
-  int code = sqlite3_prepare_v2(store->db, "SELECT idx, count FROM verdict WHERE idx < ?1 ORDER BY idx", -1, &statement, NULL);
-  if (code == SQLITE_OK) code = sqlite3_bind_int64(statement, 1, store->high_water);
-  if (code == SQLITE_OK) code = sqlite3_step(statement);
-  for (; has_memory && code == SQLITE_ROW; code = sqlite3_step(statement)) {
+  enum sf_status status =
+      sf_store_query(store, &statement, error, "SELECT idx, count FROM verdict WHERE idx < ? ORDER BY idx", "i", store->high_water);
+  while (sf_store_next_row(store, statement, &status, error)) {
     const int64_t index = sqlite3_column_int64(statement, 0);
-    has_memory = lost_add(store, next, index);
+    has_memory = has_memory && lost_add(store, next, index);
     next = index + sqlite3_column_int64(statement, 1);
   }
-  enum sf_status status = SF_OK;
-  if (!has_memory || (code == SQLITE_DONE && !lost_add(store, next, store->high_water))) {
-    status = sf_error_set(error, SF_ENOMEM, "%s: out of memory", store->path);
-  } else if (code != SQLITE_DONE) {
-    status = sf_store_error(store, code, error);
-  }
-  sqlite3_finalize(statement);
-  return status;
+  if (status == SF_OK) has_memory = has_memory && lost_add(store, next, store->high_water);
+  return has_memory ? status : sf_error_set(error, SF_ENOMEM, "%s: out of memory", store->path);
 }
 
 enum sf_status sf_store_high_water_raise(struct sf_store *store, int64_t high_water, struct sf_error *error) {
-  sqlite3_stmt *statement = NULL;
-  enum sf_status status = sf_store_batch(store, error);
-  if (status == SF_OK) status = sf_store_statement(store, &statement, SF_STORE_SQL_HIGH_WATER_SET, error);
-  if (status == SF_OK) status = sf_store_step_done(store, statement, sqlite3_bind_int64(statement, 1, high_water), error);
-  if (status != SF_OK) return sf_store_batch_drop(store, status);
-  store->high_water = high_water;
-  return SF_OK;
+  const enum sf_status status = sf_store_write(store, error, "UPDATE meta SET value = ? WHERE key = 'high_water'", "i", high_water);
+  if (status == SF_OK) store->high_water = high_water;
+  return status;
 }
 
 enum sf_status sf_store_lease(struct sf_store *store, int64_t *first, int64_t *count, int64_t want, int64_t end, struct sf_error *error) {

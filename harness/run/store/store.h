@@ -52,8 +52,6 @@ void sf_store_remove_files(const char *path);
  * judge, in order, then new ones. Durable before it returns; commits the open batch too. *count is 0 when none is left below end. */
 enum sf_status sf_store_lease(struct sf_store *store, int64_t *first, int64_t *count, int64_t want, int64_t end,
                               struct sf_error *error) SF_MUST_USE;
-/* Every index ever handed out is below it. */
-int64_t sf_store_high_water(const struct sf_store *store);
 
 /* --- a batch: adds, then commit --------------------------------------------------------------------------------------------- */
 
@@ -73,8 +71,6 @@ struct sf_store_verdict {
 };
 /* SF_EUSAGE when the index has a row already; no case may lie in two rows. */
 enum sf_status sf_store_add_verdict(struct sf_store *store, const struct sf_store_verdict *verdict, struct sf_error *error) SF_MUST_USE;
-/* Gives the row of an index its final signature, once shrinking has found it. SF_ENOTFOUND without a row. */
-enum sf_status sf_store_set_signature(struct sf_store *store, int64_t index, const char *signature, struct sf_error *error) SF_MUST_USE;
 
 struct sf_store_finding {
   const char *signature, *shrink_key;
@@ -130,11 +126,6 @@ struct sf_store_summary {
 };
 /* Reads every verdict row. *out is written only on success. */
 enum sf_status sf_store_summarise(struct sf_store *store, struct sf_store_summary *out, struct sf_error *error) SF_MUST_USE;
-
-/* The feature names and the campaign text as stored; valid until close. */
-int32_t sf_store_feature_count(const struct sf_store *store);
-const char *sf_store_feature_name(const struct sf_store *store, int32_t bit);
-const char *sf_store_campaign(const struct sf_store *store);
 
 /* Calls visit for each row until it returns something other than SF_OK, which is then the result. The visitor may not write to the store.
  */

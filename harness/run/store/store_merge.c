@@ -104,9 +104,9 @@ static enum sf_status merge_further(void *context, const struct sf_store_further
 }
 
 static enum sf_status merge_shrinks(const struct merge *merge) {
+  static const char select[] = "SELECT shrink_key, count FROM shrink ORDER BY shrink_key";
   sqlite3_stmt *statement = NULL;
-  enum sf_status status = sf_store_statement(merge->in, &statement, SF_STORE_SQL_SHRINK_ALL, merge->error);
-  if (status != SF_OK) return status;
+  enum sf_status status = sf_store_query(merge->in, &statement, merge->error, select, "");
   while (sf_store_next_row(merge->in, statement, &status, merge->error)) {
     const char *shrink_key = (const char *)sqlite3_column_text(statement, 0);
     status = shrink_key && *shrink_key

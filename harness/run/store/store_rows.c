@@ -1,4 +1,4 @@
-/* Verdicts, findings and shrink counts: writing, reading, summing. */
+/* Tables of verdicts, findings, further culprits, folders and shrink counts: making, writing, reading and summing them. */
 #include "harness/base/assert.h"
 #include "harness/run/store/store_internal.h"
 
@@ -7,200 +7,199 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- writing -------------------------------------------------------------------------------------------------------------- */
+/* --- columns ---------------------------------------------------------------------------------------------------------------- */
 
-/* Starts a batch and gets a statement of it. */
-static enum sf_status batch_statement(struct sf_store *store, sqlite3_stmt **out, enum sf_store_statement which, struct sf_error *error) {
-  const enum sf_status status = sf_store_batch(store, error);
-  return status == SF_OK ? sf_store_statement(store, out, which, error) : status;
-}
+/* Column, its declaration, how it is kept (below), member of struct sf_store_verdict. */
+#define VERDICT_COLUMNS(FIRST, X)                                                                                                          \
+  FIRST(idx, "INTEGER PRIMARY KEY CHECK(idx >= 0)", NUMBER, index)                                                                         \
+  X(verdict, "TEXT NOT NULL", VERDICT, verdict)                                                                                            \
+  X(class, "TEXT", CLASS, cls)                                                                                                             \
+  X(shrink_key, "TEXT", TEXT, shrink_key)                                                                                                  \
+  X(signature, "TEXT", TEXT, signature)                                                                                                    \
+  X(label, "TEXT", TEXT, label)                                                                                                            \
+  X(module, "TEXT", TEXT, module)                                                                                                          \
+  X(rank, "INTEGER NOT NULL", NUMBER, rank)                                                                                                \
+  X(ranks, "INTEGER NOT NULL", NUMBER, ranks)                                                                                              \
+  X(layers, "INTEGER NOT NULL", NUMBER, layers)                                                                                            \
+  X(features, "INTEGER NOT NULL", NUMBER, features.words[0])                                                                               \
+  X(more_features, "INTEGER NOT NULL", NUMBER, features.words[1])                                                                          \
+  X(checked, "INTEGER NOT NULL", NUMBER, checked)                                                                                          \
+  X(unchecked, "INTEGER NOT NULL", NUMBER, unchecked)                                                                                      \
+  X(seconds, "REAL NOT NULL", REAL, seconds)                                                                                               \
+  X(flaky, "INTEGER NOT NULL", NUMBER, flaky)                                                                                              \
+  X(reason, "TEXT", TEXT, reason)                                                                                                          \
+  X(count, "INTEGER NOT NULL DEFAULT 1", NUMBER, count)
 
-/* The first failure of several bindings; parameters are numbered from 1 in the order of the calls. */
-struct binder {
-  sqlite3_stmt *statement;
-  int at, code;
-};
+/* The same of struct sf_store_finding, and what becomes of the column when the signature is seen again: KEEP; SHOWN: it is that of the case
+ * that is shown; SAID: so, unless that one has no diagnosis; LOWEST, CASE, KNOWN: for one column alone. */
+#define FINDING_COLUMNS(FIRST, X)                                                                                                          \
+  FIRST(signature, "TEXT PRIMARY KEY", TEXT, signature, KEEP)                                                                              \
+  X(shrink_key, "TEXT NOT NULL", TEXT, shrink_key, KEEP)                                                                                   \
+  X(idx, "INTEGER NOT NULL", NUMBER, index, LOWEST)                                                                                        \
+  X(case_json, "TEXT NOT NULL", TEXT, case_json, CASE)                                                                                     \
+  X(min_json, "TEXT", TEXT, min_json, SHOWN)                                                                                               \
+  X(report, "TEXT", TEXT, report, SHOWN)                                                                                                   \
+  X(state, "TEXT NOT NULL CHECK(state IN ('new', 'known'))", STATE, known, KNOWN)                                                          \
+  X(diagnosis_class, "TEXT", DIAGNOSIS, diagnosis, SAID)                                                                                   \
+  X(diagnosis, "TEXT", LINE, diagnosis.text, SAID)                                                                                         \
+  X(diagnosis_left, "REAL", REAL, diagnosis.left, SAID)                                                                                    \
+  X(min_idx, "INTEGER", NUMBER, min_index, SHOWN)                                                                                          \
+  X(trials, "INTEGER", NUMBER, trials, SHOWN)                                                                                              \
+  X(trials_max, "INTEGER", NUMBER, trials_max, SHOWN)                                                                                      \
+  X(minimal, "INTEGER", NUMBER, minimal, SHOWN)                                                                                            \
+  X(what, "TEXT", TEXT, what, SHOWN)
 
-static void bind_int(struct binder *binder, int64_t value) {
-  binder->at++;
-  if (binder->code == SQLITE_OK) binder->code = sqlite3_bind_int64(binder->statement, binder->at, value);
-}
+#define DECLARE_FIRST(column, declaration, ...) #column " " declaration
+#define DECLARE(...) ", " DECLARE_FIRST(__VA_ARGS__)
+#define NAME_FIRST(column, ...) #column
+#define NAME(...) ", " NAME_FIRST(__VA_ARGS__)
+#define PARAMETER_FIRST(...) "?"
+#define PARAMETER(...) ", ?"
 
-static void bind_text(struct binder *binder, const char *text) {
-  binder->at++;
-  if (binder->code == SQLITE_OK) binder->code = sf_store_bind_text(binder->statement, binder->at, text);
-}
+/* What is bound of `row`, by sf_store_write's letters. */
+#define TYPE(column, declaration, kind, ...) TYPE_##kind
+#define TYPE_NUMBER "i"
+#define TYPE_PLACE "n"
+#define TYPE_REAL "r"
+#define TYPE_TEXT "t"
+#define TYPE_LINE "t"
+#define TYPE_VERDICT "t"
+#define TYPE_CLASS "t"
+#define TYPE_STATE "t"
+#define TYPE_DIAGNOSIS "t"
+#define BOUND(column, declaration, kind, member, ...) , BOUND_##kind(row.member)
+#define BOUND_NUMBER(value) (int64_t)(value)
+#define BOUND_PLACE(value) (row.min_json ? (value) : -1)
+#define BOUND_REAL(value) (value)
+#define BOUND_TEXT(value) (value)
+#define BOUND_LINE(value) (value)
+#define BOUND_VERDICT(value) sf_verdict_name(value)
+#define BOUND_CLASS(value) ((value) < 0 ? NULL : sf_finding_class_name((enum sf_finding_class)(value)))
+#define BOUND_STATE(value) ((value) ? "known" : "new")
+#define BOUND_DIAGNOSIS(value) (*(value).text ? sf_diagnosis_class_name((value).cls) : NULL)
 
-static void bind_real(struct binder *binder, double value) {
-  binder->at++;
-  if (binder->code == SQLITE_OK) binder->code = sqlite3_bind_double(binder->statement, binder->at, value);
-}
+/* How column `at` of `statement` comes back into *out. */
+#define READ(column, declaration, kind, member, ...)                                                                                       \
+  READ_##kind(out->member);                                                                                                                \
+  at++;
+#define READ_NUMBER(value) value = (__typeof__(value))sqlite3_column_int64(statement, at)
+#define READ_PLACE READ_NUMBER
+#define READ_REAL(value) value = sqlite3_column_double(statement, at)
+#define READ_TEXT(value) value = column_text(statement, at)
+#define READ_LINE(value) snprintf(value, sizeof value, "%s", column_text(statement, at) ? column_text(statement, at) : "")
+#define READ_VERDICT(value) value = (enum sf_verdict)verdict_of_name(column_text(statement, at))
+#define READ_CLASS(value) value = class_of_name(column_text(statement, at))
+#define READ_STATE(value) value = column_text(statement, at) && strcmp(column_text(statement, at), "known") == 0
+#define READ_DIAGNOSIS(value) (value).cls = diagnosis_of_name(column_text(statement, at))
+
+static const char *column_text(sqlite3_stmt *statement, int at) { return (const char *)sqlite3_column_text(statement, at); }
+
+/* The number of a name; `none` without one, `unknown` when this version does not know it. */
+#define DEFINE_OF_NAME(function, type, count, name_of, none, unknown)                                                                      \
+  static type function(const char *name) {                                                                                                 \
+    for (int32_t i = 0; name != NULL && i < (int32_t)(count); i++)                                                                         \
+      if (strcmp(name, name_of) == 0) return (type)i;                                                                                      \
+    return name == NULL ? none : unknown;                                                                                                  \
+  }
+enum { UNKNOWN_NAME = -2 };
+DEFINE_OF_NAME(verdict_of_name, int32_t, SF_VERDICT_COUNT, sf_verdict_name((enum sf_verdict)i), UNKNOWN_NAME, UNKNOWN_NAME)
+DEFINE_OF_NAME(class_of_name, int32_t, SF_CLASS_COUNT, sf_finding_class_name((enum sf_finding_class)i), -1, UNKNOWN_NAME)
+DEFINE_OF_NAME(diagnosis_of_name, enum sf_diagnosis_class, SF_DIAGNOSIS_COUNT, sf_diagnosis_class_name((enum sf_diagnosis_class)i),
+               SF_DIAGNOSIS_UNKNOWN, SF_DIAGNOSIS_UNKNOWN)
+
+#define FURTHER_TABLES                                                                                                                     \
+  "CREATE TABLE further(idx INTEGER NOT NULL CHECK(idx >= 0), shrink_key TEXT NOT NULL, signature TEXT NOT NULL,"                          \
+  " PRIMARY KEY(idx, shrink_key)) WITHOUT ROWID; CREATE INDEX further_signature ON further(signature);"                                    \
+  "CREATE TABLE folder(signature TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;"
+const char sf_store_further_tables[] = FURTHER_TABLES;
+const char sf_store_tables[] = "CREATE TABLE verdict(" VERDICT_COLUMNS(
+    DECLARE_FIRST, DECLARE) ");"
+                            "CREATE INDEX verdict_signature ON verdict(signature) WHERE signature IS NOT NULL;"
+                            "CREATE TABLE finding(" FINDING_COLUMNS(
+                                DECLARE_FIRST,
+                                DECLARE) ");" FURTHER_TABLES
+                                         "CREATE TABLE shrink(shrink_key TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;";
+
+/* --- writing ---------------------------------------------------------------------------------------------------------------- */
 
 enum sf_status sf_store_add_verdict(struct sf_store *store, const struct sf_store_verdict *verdict, struct sf_error *error) {
-  SF_ASSERT_LE(0, verdict->index);
-  const int64_t count = verdict->count ? verdict->count : 1;
-  SF_ASSERT(count == 1 || verdict->verdict == SF_VERDICT_PASS);
-  SF_ASSERT_LE(verdict->index + count, store->high_water);
-  SF_ASSERT_LT(verdict->cls, SF_CLASS_COUNT);
-  struct binder binder = {0};
-  enum sf_status status = batch_statement(store, &binder.statement, SF_STORE_SQL_VERDICT_INSERT, error);
-  if (status != SF_OK) return sf_store_batch_drop(store, status);
-  bind_int(&binder, verdict->index);
-  bind_text(&binder, sf_verdict_name(verdict->verdict));
-  bind_text(&binder, verdict->cls < 0 ? NULL : sf_finding_class_name((enum sf_finding_class)verdict->cls));
-  bind_text(&binder, verdict->shrink_key);
-  bind_text(&binder, verdict->signature);
-  bind_text(&binder, verdict->label);
-  bind_text(&binder, verdict->module);
-  bind_int(&binder, verdict->rank);
-  bind_int(&binder, verdict->ranks);
-  bind_int(&binder, verdict->layers);
-  for (int i = 0; i < 2; i++) bind_int(&binder, (int64_t)verdict->features.words[i]);
-  bind_int(&binder, verdict->checked);
-  bind_int(&binder, verdict->unchecked);
-  bind_real(&binder, verdict->seconds >= 0 ? verdict->seconds : 0); /* SQLite would store NaN as NULL */
-  bind_int(&binder, verdict->flaky);
-  bind_text(&binder, verdict->reason);
-  bind_int(&binder, count);
-  status = sf_store_step_done(store, binder.statement, binder.code, error);
-  if (status != SF_OK && sqlite3_extended_errcode(store->db) == SQLITE_CONSTRAINT_PRIMARYKEY) {
-    status = sf_error_set(error, SF_EUSAGE, "%s: case %" PRId64 " has a verdict already", store->path, verdict->index);
-  }
-  return status == SF_OK ? SF_OK : sf_store_batch_drop(store, status);
+  static const char insert[] =
+      "INSERT INTO verdict(" VERDICT_COLUMNS(NAME_FIRST, NAME) ") VALUES(" VERDICT_COLUMNS(PARAMETER_FIRST, PARAMETER) ")";
+  struct sf_store_verdict row = *verdict;
+  if (row.count == 0) row.count = 1;
+  if (!(row.seconds >= 0)) row.seconds = 0; /* SQLite would store NaN as NULL */
+  SF_ASSERT_LE(0, row.index);
+  SF_ASSERT(row.count == 1 || row.verdict == SF_VERDICT_PASS);
+  SF_ASSERT_LE(row.index + row.count, store->high_water);
+  SF_ASSERT_LT(row.cls, SF_CLASS_COUNT);
+  const enum sf_status status = sf_store_write(store, error, insert, VERDICT_COLUMNS(TYPE, TYPE) VERDICT_COLUMNS(BOUND, BOUND));
+  return status == SF_EUSAGE ? sf_error_set(error, status, "%s: case %" PRId64 " has a verdict already", store->path, row.index) : status;
 }
 
-enum sf_status sf_store_set_signature(struct sf_store *store, int64_t index, const char *signature, struct sf_error *error) {
-  struct binder binder = {0};
-  enum sf_status status = batch_statement(store, &binder.statement, SF_STORE_SQL_VERDICT_SIGN, error);
-  if (status != SF_OK) return sf_store_batch_drop(store, status);
-  bind_int(&binder, index);
-  bind_text(&binder, signature);
-  status = sf_store_step_done(store, binder.statement, binder.code, error);
-  if (status != SF_OK) return sf_store_batch_drop(store, status);
-  if (sqlite3_changes(store->db) == 0) return sf_error_set(error, SF_ENOTFOUND, "%s: case %" PRId64 " has no verdict", store->path, index);
-  return SF_OK;
-}
+/* Which of two cases of a signature is shown: a shrunk case rather than any other, then the one with the smallest index. */
+#define IS_SHOWN                                                                                                                           \
+  "CASE WHEN excluded.min_json IS NULL THEN min_json IS NULL AND excluded.idx <= idx ELSE min_json IS NULL OR excluded.min_idx <= min_idx END"
+#define NEW_WHERE(column, condition) column " = CASE WHEN " condition " THEN excluded." column " ELSE " column " END"
+#define AGAIN_FIRST(column, declaration, kind, member, how) AGAIN_##how(#column)
+#define AGAIN(...) ", " AGAIN_FIRST(__VA_ARGS__)
+#define AGAIN_KEEP(column) column " = " column
+#define AGAIN_LOWEST(column) column " = min(" column ", excluded." column ")"
+#define AGAIN_CASE(column) NEW_WHERE(column, "excluded.idx <= idx")
+#define AGAIN_SHOWN(column) NEW_WHERE(column, IS_SHOWN)
+#define AGAIN_KNOWN(column) NEW_WHERE(column, "excluded.state = 'known'")
+#define AGAIN_SAID(column) NEW_WHERE(column, "excluded.diagnosis IS NOT NULL AND (diagnosis IS NULL OR " IS_SHOWN ")")
 
 enum sf_status sf_store_add_finding(struct sf_store *store, const struct sf_store_finding *finding, struct sf_error *error) {
-  SF_ASSERT(finding->signature != NULL && finding->signature[0] != '\0');
-  SF_ASSERT(finding->shrink_key != NULL && finding->shrink_key[0] != '\0');
-  SF_ASSERT(finding->case_json != NULL && finding->case_json[0] != '\0');
-  struct binder binder = {0};
-  enum sf_status status = batch_statement(store, &binder.statement, SF_STORE_SQL_FINDING_UPSERT, error);
-  if (status != SF_OK) return sf_store_batch_drop(store, status);
-  bind_text(&binder, finding->signature);
-  bind_text(&binder, finding->shrink_key);
-  bind_int(&binder, finding->index);
-  bind_text(&binder, finding->case_json);
-  bind_text(&binder, finding->min_json);
-  if (finding->min_json)
-    bind_int(&binder, finding->min_index);
-  else
-    bind_text(&binder, NULL);
-  bind_int(&binder, finding->trials);
-  bind_int(&binder, finding->trials_max);
-  bind_int(&binder, finding->minimal);
-  bind_text(&binder, finding->report);
-  bind_text(&binder, finding->known ? "known" : "new");
-  bind_text(&binder, *finding->diagnosis.text ? sf_diagnosis_class_name(finding->diagnosis.cls) : NULL);
-  bind_text(&binder, finding->diagnosis.text);
-  bind_real(&binder, finding->diagnosis.left);
-  bind_text(&binder, finding->what);
-  status = sf_store_step_done(store, binder.statement, binder.code, error);
-  return status == SF_OK ? SF_OK : sf_store_batch_drop(store, status);
+  /* The right-hand sides see the old row, so their order does not matter. */
+  static const char upsert[] = "INSERT INTO finding(" FINDING_COLUMNS(NAME_FIRST, NAME) ") VALUES(" FINDING_COLUMNS(
+      PARAMETER_FIRST, PARAMETER) ")"
+                                  " ON CONFLICT(signature) DO UPDATE SET " FINDING_COLUMNS(AGAIN_FIRST, AGAIN);
+  const struct sf_store_finding row = *finding;
+  SF_ASSERT(row.signature != NULL && row.signature[0] != '\0');
+  SF_ASSERT(row.shrink_key != NULL && row.shrink_key[0] != '\0');
+  SF_ASSERT(row.case_json != NULL && row.case_json[0] != '\0');
+  return sf_store_write(store, error, upsert, FINDING_COLUMNS(TYPE, TYPE) FINDING_COLUMNS(BOUND, BOUND));
 }
 
 enum sf_status sf_store_add_further(struct sf_store *store, const struct sf_store_further *further, struct sf_error *error) {
   SF_ASSERT(further->shrink_key[0] != '\0' && further->signature[0] != '\0');
-  struct binder binder = {0};
-  enum sf_status status = batch_statement(store, &binder.statement, SF_STORE_SQL_FURTHER_INSERT, error);
-  if (status != SF_OK) return sf_store_batch_drop(store, status);
-  bind_int(&binder, further->index);
-  bind_text(&binder, further->shrink_key);
-  bind_text(&binder, further->signature);
-  status = sf_store_step_done(store, binder.statement, binder.code, error);
-  return status == SF_OK ? SF_OK : sf_store_batch_drop(store, status);
+  return sf_store_write(store, error, "INSERT OR IGNORE INTO further(idx, shrink_key, signature) VALUES(?, ?, ?)", "itt", further->index,
+                        further->shrink_key, further->signature);
 }
 
 enum sf_status sf_store_set_folder(struct sf_store *store, const char *signature, const char *folder, struct sf_error *error) {
-  struct binder binder = {0};
-  enum sf_status status = batch_statement(store, &binder.statement, SF_STORE_SQL_FOLDER_SET, error);
-  if (status != SF_OK) return sf_store_batch_drop(store, status);
-  bind_text(&binder, signature);
-  bind_text(&binder, folder);
-  status = sf_store_step_done(store, binder.statement, binder.code, error);
-  return status == SF_OK ? sf_store_commit(store, error) : sf_store_batch_drop(store, status);
+  const enum sf_status status = sf_store_write(
+      store, error, "INSERT INTO folder(signature, name) VALUES(?, ?) ON CONFLICT(signature) DO UPDATE SET name = excluded.name", "tt",
+      signature, folder);
+  return status == SF_OK ? sf_store_commit(store, error) : status;
 }
 
 enum sf_status sf_store_add_shrinks(struct sf_store *store, const char *shrink_key, int64_t count, struct sf_error *error) {
   SF_ASSERT(shrink_key[0] != '\0');
-  struct binder binder = {0};
-  enum sf_status status = batch_statement(store, &binder.statement, SF_STORE_SQL_SHRINK_ADD, error);
-  if (status != SF_OK) return sf_store_batch_drop(store, status);
-  bind_text(&binder, shrink_key);
-  bind_int(&binder, count);
-  status = sf_store_step_done(store, binder.statement, binder.code, error);
-  return status == SF_OK ? SF_OK : sf_store_batch_drop(store, status);
+  return sf_store_write(
+      store, error,
+      "INSERT INTO shrink(shrink_key, count) VALUES(?, ?) ON CONFLICT(shrink_key) DO UPDATE SET count = count + excluded.count", "ti",
+      shrink_key, count);
 }
 
 enum sf_status sf_store_add_shrink(struct sf_store *store, const char *shrink_key, struct sf_error *error) {
   return sf_store_add_shrinks(store, shrink_key, 1, error);
 }
 
-/* --- reading -------------------------------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------------------------------------- */
 
-static const char *column_text(sqlite3_stmt *statement, int at) { return (const char *)sqlite3_column_text(statement, at); }
+#define SELECT_VERDICT "SELECT " VERDICT_COLUMNS(NAME_FIRST, NAME) " FROM verdict"
+#define CASES_IN(table) "(SELECT count(*) FROM " table " WHERE " table ".signature = finding.signature)"
+#define SELECT_FINDING                                                                                                                     \
+  "SELECT " FINDING_COLUMNS(NAME_FIRST, NAME) ", " CASES_IN("verdict") " + " CASES_IN(                                                     \
+      "further") ", (SELECT name FROM folder WHERE folder.signature = finding.signature) FROM finding"
 
-/* -1 when the text is no name. */
-static int32_t verdict_from_name(const char *name) {
-  for (int32_t verdict = 0; name != NULL && verdict < SF_VERDICT_COUNT; verdict++) {
-    if (strcmp(name, sf_verdict_name((enum sf_verdict)verdict)) == 0) return verdict;
-  }
-  return -1;
-}
-
-static int32_t class_from_name(const char *name) {
-  for (int32_t cls = 0; name != NULL && cls < SF_CLASS_COUNT; cls++) {
-    if (strcmp(name, sf_finding_class_name((enum sf_finding_class)cls)) == 0) return cls;
-  }
-  return -1;
-}
-
-static enum sf_diagnosis_class diagnosis_from_name(const char *name) {
-  for (int cls = 0; name != NULL && cls < SF_DIAGNOSIS_COUNT; cls++) {
-    if (strcmp(name, sf_diagnosis_class_name((enum sf_diagnosis_class)cls)) == 0) return (enum sf_diagnosis_class)cls;
-  }
-  return SF_DIAGNOSIS_UNKNOWN;
-}
-
-/* Columns in the order of store_sql.c. */
-static enum sf_status verdict_from_row(const struct sf_store *store, struct sf_store_verdict *out, sqlite3_stmt *row,
-                                       struct sf_error *error) {
-  const int32_t verdict = verdict_from_name(column_text(row, 1)), cls = class_from_name(column_text(row, 2));
-  if (verdict < 0 || (cls < 0 && column_text(row, 2) != NULL)) {
-    return sf_error_set(error, SF_EINPUT, "%s: damaged: case %" PRId64 " has an unknown verdict or class", store->path,
-                        (int64_t)sqlite3_column_int64(row, 0));
-  }
-  *out = (struct sf_store_verdict){
-      .index = sqlite3_column_int64(row, 0),
-      .verdict = (enum sf_verdict)verdict,
-      .cls = cls,
-      .shrink_key = column_text(row, 3),
-      .signature = column_text(row, 4),
-      .label = column_text(row, 5),
-      .module = column_text(row, 6),
-      .rank = sqlite3_column_int(row, 7),
-      .ranks = sqlite3_column_int(row, 8),
-      .layers = sqlite3_column_int(row, 9),
-      .features = {{(uint64_t)sqlite3_column_int64(row, 10), (uint64_t)sqlite3_column_int64(row, 11)}},
-      .checked = sqlite3_column_int64(row, 12),
-      .unchecked = sqlite3_column_int64(row, 13),
-      .seconds = sqlite3_column_double(row, 14),
-      .flaky = sqlite3_column_int(row, 15) != 0,
-      .reason = column_text(row, 16),
-      .count = sqlite3_column_int64(row, 17),
-  };
-  return SF_OK;
+static enum sf_status verdict_read(const struct sf_store *store, struct sf_store_verdict *out, sqlite3_stmt *statement,
+                                   struct sf_error *error) {
+  int at = 0;
+  VERDICT_COLUMNS(READ, READ)
+  if ((int32_t)out->verdict >= 0 && out->cls != UNKNOWN_NAME) return SF_OK;
+  return sf_error_set(error, SF_EINPUT, "%s: damaged: case %" PRId64 " has an unknown verdict or class", store->path, out->index);
 }
 
 /* Whether the name is one component of a path, or NULL. */
@@ -208,87 +207,52 @@ static bool is_folder(const char *name) {
   return !name || (*name && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && strlen(name) <= NAME_MAX);
 }
 
-static enum sf_status finding_from_row(const struct sf_store *store, struct sf_store_finding *out, sqlite3_stmt *row,
-                                       struct sf_error *error) {
-  const char *state = column_text(row, 6);
-  static const int needed[] = {0, 1, 3}; /* signature, shrink_key, case_json */
-  for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
-    const int at = needed[i];
-    if (column_text(row, at) && *column_text(row, at)) continue;
-    return sf_error_set(error, SF_EINPUT, "%s: damaged: the finding of case %" PRId64 " has no %s", store->path,
-                        (int64_t)sqlite3_column_int64(row, 2), sqlite3_column_name(row, at));
-  }
-  if (!is_folder(column_text(row, 15))) return sf_error_set(error, SF_EINPUT, "%s: damaged: a folder's name is none", store->path);
-  *out = (struct sf_store_finding){
-      .signature = column_text(row, 0),
-      .shrink_key = column_text(row, 1),
-      .index = sqlite3_column_int64(row, 2),
-      .case_json = column_text(row, 3),
-      .min_json = column_text(row, 4),
-      .report = column_text(row, 5),
-      .known = state != NULL && strcmp(state, "known") == 0,
-      .count = sqlite3_column_int64(row, 7),
-      .min_index = sqlite3_column_int64(row, 11),
-      .trials = sqlite3_column_int(row, 12),
-      .trials_max = sqlite3_column_int(row, 13),
-      .minimal = sqlite3_column_int(row, 14) != 0,
-      .folder = column_text(row, 15),
-      .what = column_text(row, 16),
-  };
-  if (!column_text(row, 9)) return SF_OK;
-  out->diagnosis.cls = diagnosis_from_name(column_text(row, 8));
-  snprintf(out->diagnosis.text, sizeof out->diagnosis.text, "%s", column_text(row, 9));
-  out->diagnosis.left = sqlite3_column_double(row, 10);
-  return SF_OK;
-}
-
-/* Steps to the only row of a bound query and holds it for the caller. */
-static enum sf_status hold_row(struct sf_store *store, sqlite3_stmt *statement, int code, bool *found, struct sf_error *error) {
-  if (code == SQLITE_OK) code = sqlite3_step(statement);
-  if (code != SQLITE_ROW && code != SQLITE_DONE) {
-    const enum sf_status status = sf_store_error(store, code, error);
-    sqlite3_reset(statement);
-    return status;
-  }
-  store->held = statement;
-  *found = code == SQLITE_ROW;
-  return SF_OK;
+static enum sf_status finding_read(const struct sf_store *store, struct sf_store_finding *out, sqlite3_stmt *statement,
+                                   struct sf_error *error) {
+  int at = 0;
+  FINDING_COLUMNS(READ, READ)
+  out->count = sqlite3_column_int64(statement, at++);
+  out->folder = column_text(statement, at);
+  const char *const needed[][2] = {{out->signature, "signature"}, {out->shrink_key, "shrink_key"}, {out->case_json, "case_json"}};
+  for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
+    if (!needed[i][0] || !*needed[i][0])
+      return sf_error_set(error, SF_EINPUT, "%s: damaged: the finding of case %" PRId64 " has no %s", store->path, out->index,
+                          needed[i][1]);
+  return is_folder(out->folder) ? SF_OK : sf_error_set(error, SF_EINPUT, "%s: damaged: a folder's name is none", store->path);
 }
 
 enum sf_status sf_store_verdict_one(struct sf_store *store, struct sf_store_verdict *out, bool *found, int64_t index,
                                     struct sf_error *error) {
+  static const char select[] = SELECT_VERDICT " WHERE idx = (SELECT max(idx) FROM verdict WHERE idx <= ?1) AND idx + count > ?1";
   sqlite3_stmt *statement = NULL;
-  bool has_row = false;
-  enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_VERDICT_ONE, error);
-  if (status == SF_OK) status = hold_row(store, statement, sqlite3_bind_int64(statement, 1, index), &has_row, error);
-  if (status == SF_OK && has_row) status = verdict_from_row(store, out, statement, error);
-  if (status == SF_OK) *found = has_row;
-  return status;
+  enum sf_status status = sf_store_query(store, &statement, error, select, "i", index);
+  if (status == SF_OK) status = sf_store_hold_row(store, statement, found, error);
+  return status == SF_OK && *found ? verdict_read(store, out, statement, error) : status;
 }
 
 enum sf_status sf_store_verdict_next(struct sf_store *store, int64_t *out, int64_t index, struct sf_error *error) {
   sqlite3_stmt *statement = NULL;
   bool found = false;
-  enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_VERDICT_NEXT, error);
-  if (status == SF_OK) status = hold_row(store, statement, sqlite3_bind_int64(statement, 1, index), &found, error);
-  if (status == SF_OK) *out = found && sqlite3_column_type(statement, 0) != SQLITE_NULL ? sqlite3_column_int64(statement, 0) : INT64_MAX;
+  enum sf_status status =
+      sf_store_query(store, &statement, error, "SELECT idx FROM verdict WHERE idx > ? ORDER BY idx LIMIT 1", "i", index);
+  if (status == SF_OK) status = sf_store_hold_row(store, statement, &found, error);
+  if (status == SF_OK) *out = found ? sqlite3_column_int64(statement, 0) : INT64_MAX;
   return status;
 }
 
 enum sf_status sf_store_find(struct sf_store *store, struct sf_store_finding *out, bool *found, const char *signature,
                              struct sf_error *error) {
   sqlite3_stmt *statement = NULL;
-  enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_FINDING_ONE, error);
-  if (status == SF_OK) status = hold_row(store, statement, sf_store_bind_text(statement, 1, signature), found, error);
-  if (status == SF_OK && *found) status = finding_from_row(store, out, statement, error);
-  return status;
+  enum sf_status status = sf_store_query(store, &statement, error, SELECT_FINDING " WHERE signature = ?", "t", signature);
+  if (status == SF_OK) status = sf_store_hold_row(store, statement, found, error);
+  return status == SF_OK && *found ? finding_read(store, out, statement, error) : status;
 }
 
 enum sf_status sf_store_folder(struct sf_store *store, char *out, size_t size, const char *signature, struct sf_error *error) {
   sqlite3_stmt *statement = NULL;
   bool found = false;
-  enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_FOLDER_ONE, error);
-  if (status == SF_OK) status = hold_row(store, statement, sf_store_bind_text(statement, 1, signature), &found, error);
+  enum sf_status status = sf_store_query(store, &statement, error, "SELECT name FROM folder WHERE signature = ?", "t", signature);
+  if (status == SF_OK) status = sf_store_hold_row(store, statement, &found, error);
   const char *name = status == SF_OK && found ? column_text(statement, 0) : NULL;
   if (!is_folder(name)) return sf_error_set(error, SF_EINPUT, "%s: damaged: a folder's name is none", store->path);
   if (status == SF_OK) snprintf(out, size, "%s", name ? name : "");
@@ -298,40 +262,38 @@ enum sf_status sf_store_folder(struct sf_store *store, char *out, size_t size, c
 enum sf_status sf_store_shrink_count(struct sf_store *store, int64_t *out, const char *shrink_key, struct sf_error *error) {
   sqlite3_stmt *statement = NULL;
   bool found = false;
-  enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_SHRINK_ONE, error);
-  if (status == SF_OK) status = hold_row(store, statement, sf_store_bind_text(statement, 1, shrink_key), &found, error);
+  enum sf_status status = sf_store_query(store, &statement, error, "SELECT count FROM shrink WHERE shrink_key = ?", "t", shrink_key);
+  if (status == SF_OK) status = sf_store_hold_row(store, statement, &found, error);
   if (status == SF_OK) *out = found ? sqlite3_column_int64(statement, 0) : 0;
   return status;
 }
 
 enum sf_status sf_store_each_verdict(struct sf_store *store, sf_store_visit_verdict visit, void *context, struct sf_error *error) {
+  struct sf_store_verdict verdict;
   sqlite3_stmt *statement = NULL;
-  enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_VERDICT_ALL, error);
-  if (status != SF_OK) return status;
+  enum sf_status status = sf_store_query(store, &statement, error, SELECT_VERDICT " ORDER BY idx", "");
   while (sf_store_next_row(store, statement, &status, error)) {
-    struct sf_store_verdict verdict;
-    status = verdict_from_row(store, &verdict, statement, error);
+    status = verdict_read(store, &verdict, statement, error);
     if (status == SF_OK) status = visit(context, &verdict);
   }
   return status;
 }
 
 enum sf_status sf_store_each_finding(struct sf_store *store, sf_store_visit_finding visit, void *context, struct sf_error *error) {
+  struct sf_store_finding finding;
   sqlite3_stmt *statement = NULL;
-  enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_FINDING_ALL, error);
-  if (status != SF_OK) return status;
+  enum sf_status status = sf_store_query(store, &statement, error, SELECT_FINDING " ORDER BY idx, signature", "");
   while (sf_store_next_row(store, statement, &status, error)) {
-    struct sf_store_finding finding;
-    status = finding_from_row(store, &finding, statement, error);
+    status = finding_read(store, &finding, statement, error);
     if (status == SF_OK) status = visit(context, &finding);
   }
   return status;
 }
 
 enum sf_status sf_store_each_further(struct sf_store *store, sf_store_visit_further visit, void *context, struct sf_error *error) {
+  static const char select[] = "SELECT idx, shrink_key, signature FROM further ORDER BY idx, shrink_key";
   sqlite3_stmt *statement = NULL;
-  enum sf_status status = sf_store_statement(store, &statement, SF_STORE_SQL_FURTHER_ALL, error);
-  if (status != SF_OK) return status;
+  enum sf_status status = sf_store_query(store, &statement, error, select, "");
   while (sf_store_next_row(store, statement, &status, error)) {
     const struct sf_store_further further = {
         .index = sqlite3_column_int64(statement, 0), .shrink_key = column_text(statement, 1), .signature = column_text(statement, 2)};

@@ -11,61 +11,22 @@
 /* "SFZ1" in the header's application id tells a store from other SQLite files; user_version is the version of the tables. */
 enum { APPLICATION_ID = 0x53465a31 };
 
-#define FURTHER_TABLE                                                                                                                      \
-  "CREATE TABLE further(idx INTEGER NOT NULL CHECK(idx >= 0), shrink_key TEXT NOT NULL, signature TEXT NOT NULL,"                          \
-  " PRIMARY KEY(idx, shrink_key)) WITHOUT ROWID; CREATE INDEX further_signature ON further(signature);"
-#define FOLDER_TABLE "CREATE TABLE folder(signature TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;"
-
-static const char schema_sql[] =
-    "CREATE TABLE meta(key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;"
-    "CREATE TABLE verdict(idx INTEGER PRIMARY KEY CHECK(idx >= 0), verdict TEXT NOT NULL, class TEXT, shrink_key TEXT, signature TEXT,"
-    " label TEXT, module TEXT, rank INTEGER NOT NULL, ranks INTEGER NOT NULL, layers INTEGER NOT NULL, features INTEGER NOT NULL,"
-    " more_features INTEGER NOT NULL, checked INTEGER NOT NULL, unchecked INTEGER NOT NULL, seconds REAL NOT NULL, flaky INTEGER NOT NULL,"
-    " reason TEXT, count INTEGER NOT NULL DEFAULT 1);"
-    "CREATE INDEX verdict_signature ON verdict(signature) WHERE signature IS NOT NULL;"
-    "CREATE TABLE finding(signature TEXT PRIMARY KEY, shrink_key TEXT NOT NULL, idx INTEGER NOT NULL, case_json TEXT NOT NULL,"
-    " min_json TEXT, report TEXT, state TEXT NOT NULL CHECK(state IN ('new', 'known')),"
-    " diagnosis_class TEXT, diagnosis TEXT, diagnosis_left REAL, min_idx INTEGER,"
-    " trials INTEGER, trials_max INTEGER, minimal INTEGER, what TEXT);" FURTHER_TABLE FOLDER_TABLE
-    "CREATE TABLE shrink(shrink_key TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;";
-
-enum sf_status sf_store_schema_check(struct sf_store *store, bool *is_fresh, struct sf_error *error) {
+enum sf_status sf_store_schema_check(struct sf_store *store, int64_t *version, struct sf_error *error) {
   static const char count_tables[] =
       "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('meta', 'verdict', 'finding', 'further', 'shrink')";
-  int64_t application = 0, version = 0, tables = 0, has_tables = 0, has_reasons = 0;
+  int64_t application = 0, tables = 0, has_tables = 0;
   enum sf_status status = sf_store_query_int(store, &application, "PRAGMA application_id", error);
-  if (status == SF_OK) status = sf_store_query_int(store, &version, "PRAGMA user_version", error);
+  if (status == SF_OK) status = sf_store_query_int(store, version, "PRAGMA user_version", error);
   if (status == SF_OK) status = sf_store_query_int(store, &tables, "SELECT count(*) FROM sqlite_master", error);
-  if (status != SF_OK) return status;
-  if (application == 0 && version == 0 && tables == 0) {
-    *is_fresh = store->has_reasons = true;
-    store->version = SF_STORE_VERSION;
-    return SF_OK;
-  }
+  if (status != SF_OK || (application == 0 && *version == 0 && tables == 0)) return status;
   if (application != APPLICATION_ID) return sf_error_set(error, SF_EINPUT, "%s: not a shardfuzz store", store->path);
-  if (version < SF_STORE_VERSION_MIN || version > SF_STORE_VERSION) {
+  if (*version < SF_STORE_VERSION_MIN || *version > SF_STORE_VERSION) {
     return sf_error_set(error, SF_EINPUT, "%s: a store of schema version %" PRId64 "; this shardfuzz reads versions %d to %d", store->path,
-                        version, SF_STORE_VERSION_MIN, SF_STORE_VERSION);
+                        *version, SF_STORE_VERSION_MIN, SF_STORE_VERSION);
   }
-  store->version = (int32_t)version;
   status = sf_store_query_int(store, &has_tables, count_tables, error);
-  if (status == SF_OK && has_tables != (version < 4 ? 4 : 5))
-    status = sf_error_set(error, SF_EINPUT, "%s: damaged: tables are missing", store->path);
-  if (status == SF_OK)
-    status = sf_store_query_int(store, &has_reasons, "SELECT count(*) FROM pragma_table_info('verdict') WHERE name = 'reason'", error);
-  store->has_reasons = has_reasons > 0;
-  if (status == SF_OK) *is_fresh = false;
-  return status;
-}
-
-static enum sf_status meta_insert(struct sf_store *store, const char *key, const char *text, struct sf_error *error) {
-  sqlite3_stmt *statement = NULL;
-  int code = sqlite3_prepare_v2(store->db, "INSERT INTO meta(key, value) VALUES(?1, ?2)", -1, &statement, NULL);
-  if (code == SQLITE_OK) code = sqlite3_bind_text(statement, 1, key, -1, SQLITE_STATIC);
-  if (code == SQLITE_OK) code = sqlite3_bind_text(statement, 2, text, -1, SQLITE_STATIC);
-  if (code == SQLITE_OK) code = sqlite3_step(statement);
-  const enum sf_status status = code == SQLITE_DONE ? SF_OK : sf_store_error(store, code, error);
-  sqlite3_finalize(statement);
+  if (status == SF_OK && has_tables != (*version < 4 ? 4 : 5))
+    return sf_error_set(error, SF_EINPUT, "%s: damaged: tables are missing", store->path);
   return status;
 }
 
@@ -80,65 +41,51 @@ static void share_text(char *out, size_t out_size, const struct sf_store_options
 }
 
 enum sf_status sf_store_schema_create(struct sf_store *store, const struct sf_store_options *options, struct sf_error *error) {
+  static const char insert[] = "INSERT INTO meta(key, value) VALUES('campaign', coalesce(?, '')), ('features', coalesce(?, '')),"
+                               " ('share', ?), ('high_water', 0)";
   struct sf_text features = {0};
   char share[32], identity[96];
   features_text(&features, options);
   share_text(share, sizeof share, options);
   snprintf(identity, sizeof identity, "PRAGMA application_id = %d; PRAGMA user_version = %d;", APPLICATION_ID, SF_STORE_VERSION);
   enum sf_status status = features.failed ? sf_error_set(error, SF_ENOMEM, "%s: out of memory", store->path) : SF_OK;
-  if (status == SF_OK) status = sf_store_batch(store, error);
-  if (status == SF_OK) status = sf_store_exec(store, schema_sql, error);
+  if (status == SF_OK) status = sf_store_exec(store, "CREATE TABLE meta(key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID", error);
+  if (status == SF_OK) status = sf_store_exec(store, sf_store_tables, error);
   if (status == SF_OK) status = sf_store_exec(store, identity, error);
-  if (status == SF_OK) status = meta_insert(store, "campaign", options->campaign, error);
-  if (status == SF_OK) status = meta_insert(store, "features", features.data, error);
-  if (status == SF_OK) status = meta_insert(store, "share", share, error);
-  if (status == SF_OK) status = sf_store_exec(store, "INSERT INTO meta(key, value) VALUES('high_water', 0)", error);
-  status = status == SF_OK ? sf_store_commit(store, error) : sf_store_batch_drop(store, status);
+  if (status == SF_OK) status = sf_store_write(store, error, insert, "ttt", options->campaign, features.data, share);
   sf_text_destroy(&features);
   return status;
 }
 
-enum sf_status sf_store_schema_upgrade(struct sf_store *store, struct sf_error *error) {
+enum sf_status sf_store_schema_upgrade(struct sf_store *store, int64_t version, struct sf_error *error) {
+  /* What is wrong, as the report of a finding tells it. */
+#define BEHIND_WHAT "substr(report, instr(report, char(10) || 'what         ') + 14)"
+#define WHAT_OF_REPORT "substr(" BEHIND_WHAT ", 1, instr(" BEHIND_WHAT " || char(10), char(10)) - 1)"
   static const char of_version_3[] = "ALTER TABLE finding ADD COLUMN diagnosis_class TEXT; ALTER TABLE finding ADD COLUMN diagnosis TEXT;"
                                      "ALTER TABLE finding ADD COLUMN diagnosis_left REAL;";
   static const char of_version_4[] = "ALTER TABLE finding ADD COLUMN min_idx INTEGER; ALTER TABLE finding ADD COLUMN trials INTEGER;"
                                      "ALTER TABLE finding ADD COLUMN trials_max INTEGER; ALTER TABLE finding ADD COLUMN minimal INTEGER;"
-                                     "UPDATE finding SET min_idx = idx WHERE min_json IS NOT NULL;" FURTHER_TABLE FOLDER_TABLE;
+                                     "UPDATE finding SET min_idx = idx WHERE min_json IS NOT NULL;";
   static const char of_version_5[] = "ALTER TABLE verdict ADD COLUMN count INTEGER NOT NULL DEFAULT 1;"
-                                     "ALTER TABLE finding ADD COLUMN what TEXT; UPDATE finding SET what = " SF_STORE_WHAT_OF_REPORT ";";
+                                     "ALTER TABLE finding ADD COLUMN what TEXT; UPDATE finding SET what = " WHAT_OF_REPORT ";";
   char identity[48];
+  int64_t has_reasons = 0; /* a column that came without a new version */
   snprintf(identity, sizeof identity, "PRAGMA user_version = %d;", SF_STORE_VERSION);
-  enum sf_status status = sf_store_batch(store, error);
-  if (status == SF_OK && store->version < 3) status = sf_store_exec(store, of_version_3, error);
-  if (status == SF_OK && store->version < 4) status = sf_store_exec(store, of_version_4, error);
-  if (status == SF_OK && !store->has_reasons) status = sf_store_exec(store, "ALTER TABLE verdict ADD COLUMN reason TEXT", error);
-  if (status == SF_OK && store->version < 5) status = sf_store_exec(store, of_version_5, error);
-  if (status == SF_OK) status = sf_store_exec(store, identity, error);
-  if (status != SF_OK) return sf_store_batch_drop(store, status);
-  status = sf_store_commit(store, error);
-  if (status != SF_OK) return status;
-  store->version = SF_STORE_VERSION;
-  store->has_reasons = true;
-  return SF_OK;
+  enum sf_status status =
+      sf_store_query_int(store, &has_reasons, "SELECT count(*) FROM pragma_table_info('verdict') WHERE name = 'reason'", error);
+  if (status == SF_OK && version < 3) status = sf_store_exec(store, of_version_3, error);
+  if (status == SF_OK && version < 4) status = sf_store_exec(store, of_version_4, error);
+  if (status == SF_OK && version < 4) status = sf_store_exec(store, sf_store_further_tables, error);
+  if (status == SF_OK && !has_reasons) status = sf_store_exec(store, "ALTER TABLE verdict ADD COLUMN reason TEXT", error);
+  if (status == SF_OK) status = sf_store_exec(store, of_version_5, error);
+  return status == SF_OK ? sf_store_exec(store, identity, error) : status;
 }
 
 static enum sf_status meta_text(struct sf_store *store, char **out, const char *key, struct sf_error *error) {
-  sqlite3_stmt *statement = NULL;
-  enum sf_status status = SF_OK;
-  int code = sqlite3_prepare_v2(store->db, "SELECT value FROM meta WHERE key = ?1", -1, &statement, NULL);
-  if (code == SQLITE_OK) code = sqlite3_bind_text(statement, 1, key, -1, SQLITE_STATIC);
-  if (code == SQLITE_OK) code = sqlite3_step(statement);
-  if (code == SQLITE_DONE) {
-    status = sf_error_set(error, SF_EINPUT, "%s: damaged: meta.%s is missing", store->path, key);
-  } else if (code != SQLITE_ROW) {
-    status = sf_store_error(store, code, error);
-  } else {
-    const char *text = (const char *)sqlite3_column_text(statement, 0);
-    *out = text == NULL ? NULL : sf_strdup(text);
-    if (*out == NULL) status = sf_error_set(error, SF_ENOMEM, "%s: out of memory", store->path);
-  }
-  sqlite3_finalize(statement);
-  return status;
+  char sql[96], what[48];
+  snprintf(sql, sizeof sql, "SELECT value FROM meta WHERE key = '%s'", key);
+  snprintf(what, sizeof what, "meta.%s", key);
+  return sf_store_query_text(store, out, sql, what, error);
 }
 
 /* Cuts the stored names at their newlines. */

@@ -95,7 +95,7 @@ enum sf_status sf_key_value_split(char *key, size_t key_size, const char **value
 /* --- storing --------------------------------------------------------------------------------------------------------------- */
 
 static enum sf_status texts_add(struct sf_texts *texts, const char *text, struct sf_error *error) {
-  const char **grown = sf_realloc(texts->items, ((size_t)texts->count + 1) * sizeof *grown);
+  const char **grown = sf_grown(texts->items, texts->count, sizeof *grown);
   if (grown == NULL) return sf_error_set(error, SF_ENOMEM, "out of memory");
   grown[texts->count] = text;
   texts->items = grown;

@@ -46,12 +46,16 @@ struct sf_option {
 
 struct sf_command {
   const char *name;      /* "fuzz" */
+  const char *summary;   /* for the list of commands */
   const char *arguments; /* what the help calls them: "CASE.json"; NULL = none */
   const char *help;      /* what the command does; may be several lines */
   const struct sf_option *options;
   int32_t option_count;
   int32_t argument_min, argument_max; /* how many arguments that are no options */
   size_t argument_offset;             /* struct sf_texts; looked at when argument_max > 0 */
+  size_t flags_bytes;                 /* of the target struct, which is zeroed */
+  void (*set_defaults)(void *flags);  /* NULL: zeros are right */
+  int (*run)(void *flags);            /* returns the exit code */
 };
 
 /* Parses argv[0..argc), which begins after the command's name, into target. "--help" anywhere before "--" stores true in *wants_help, and

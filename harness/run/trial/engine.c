@@ -306,12 +306,10 @@ static enum sf_status load_plugin(struct sf_engine *engine, const struct sf_case
 static enum sf_status try_run(struct sf_engine *engine, const struct sf_case *c, struct sf_outcome *outcome, struct sf_error *error) {
   enum sf_status status = sf_case_validate(c, error);
   if (status != SF_OK) return status;
-  const struct sf_target *target = sf_target_find(c->target);
-  if (!target) return sf_error_set(error, SF_EINPUT, "target.name: there is no target '%s'", c->target);
+  if (!sf_target_find(c->target)) return sf_error_set(error, SF_EINPUT, "target.name: there is no target '%s'", c->target);
   status = plant(engine, c->plant, error);
   if (status != SF_OK) return status;
-  status = target->supports(c, error);
-  if (status == SF_OK) status = load_plugin(engine, c, error);
+  status = load_plugin(engine, c, error);
   if (status != SF_OK && status != SF_ENOTSUP) return status;
   if (status == SF_ENOTSUP) {
     outcome->verdict = SF_VERDICT_SKIP;

@@ -115,6 +115,12 @@ bool sf_outcome_turn_to(struct sf_outcome *outcome, const char *shrink_key) {
   return false;
 }
 
+struct sf_outcome sf_outcome_of_culprit(const struct sf_outcome *outcome, int32_t which) {
+  struct sf_outcome about = *outcome;
+  if (which > 0) sf_outcome_turn_to(&about, outcome->further[which - 1].shrink_key);
+  return about;
+}
+
 void sf_outcome_turn_to_expected(struct sf_outcome *outcome, const struct sf_expect *expect) {
   char key[SF_SIGNATURE_TEXT];
   const char *axes = strrchr(expect->signature, '@');

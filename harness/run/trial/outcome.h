@@ -74,6 +74,8 @@ void sf_outcome_add_culprit(struct sf_outcome *out, const struct sf_culprit *cul
 bool sf_outcome_turn_to(struct sf_outcome *outcome, const char *shrink_key);
 /* The same with the culprit that a case expects, if it is there. */
 void sf_outcome_turn_to_expected(struct sf_outcome *outcome, const struct sf_expect *expect);
+/* A copy that is about culprit number `which`: 0 the one it is about now, the others as they stand in `further`. */
+struct sf_outcome sf_outcome_of_culprit(const struct sf_outcome *outcome, int32_t which);
 /* A finding that is not numerical: the communicator's report, a crash or a hang. label and text are copied. */
 void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, enum sf_finding_class cls, enum sf_manner manner,
                              int32_t rank, const char *label, const char *text);

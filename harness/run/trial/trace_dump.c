@@ -13,38 +13,41 @@
 struct rank_dump {
   struct sf_st_writer *writer;
   uint64_t *keys; /* of the tensors added */
-  int32_t key_count, key_capacity;
+  int32_t key_count;
   struct sf_text maps; /* the JSON text of the shard maps, without braces around it */
 };
 
-struct sf_trace_dump {
+struct dump {
   struct sf_case c;
+  struct sf_catalog *catalog;
   struct sf_mesh mesh[2]; /* the second one is for the steps after reloading */
   int32_t ranks;
   enum sf_status status;
   struct rank_dump *of_rank;
 };
 
-enum sf_status sf_trace_dump_create(struct sf_trace_dump **out, const struct sf_case *c) {
-  struct sf_trace_dump *dump = sf_alloc(sizeof *dump);
-  if (!dump) return SF_ENOMEM;
-  const int32_t ranks = (int32_t)sf_case_ranks(c);
+static enum sf_status dump_create(struct dump *dump, const struct sf_case *c) {
   dump->c = *c;
-  dump->ranks = ranks;
+  dump->ranks = (int32_t)sf_case_ranks(c);
   dump->mesh[0] = dump->mesh[1] = sf_mesh_from_layout(&c->layout);
   if (c->reload.after_step > 0) {
     const struct sf_case after = sf_case_after_reload(c);
     dump->mesh[1] = sf_mesh_from_layout(&after.layout);
   }
-  dump->of_rank = sf_alloc((size_t)ranks * sizeof *dump->of_rank);
-  enum sf_status status = dump->of_rank ? SF_OK : SF_ENOMEM;
-  for (int32_t i = 0; status == SF_OK && i < ranks; i++) status = sf_st_writer_create(&dump->of_rank[i].writer);
-  if (status != SF_OK) {
-    sf_trace_dump_destroy(dump);
-    return status;
+  dump->of_rank = sf_alloc((size_t)dump->ranks * sizeof *dump->of_rank);
+  enum sf_status status = dump->of_rank ? sf_catalog_create(&dump->catalog, c) : SF_ENOMEM;
+  for (int32_t i = 0; status == SF_OK && i < dump->ranks; i++) status = sf_st_writer_create(&dump->of_rank[i].writer);
+  return status;
+}
+
+static void dump_destroy(struct dump *dump) {
+  for (int32_t i = 0; dump->of_rank && i < dump->ranks; i++) {
+    sf_st_writer_destroy(dump->of_rank[i].writer);
+    sf_free(dump->of_rank[i].keys);
+    sf_text_destroy(&dump->of_rank[i].maps);
   }
-  *out = dump;
-  return SF_OK;
+  sf_free(dump->of_rank);
+  sf_catalog_destroy(dump->catalog);
 }
 
 /* The number of the sum that a rank's summands belong to: ranks that differ on the partial axes alone share it. 0: no summands. */
@@ -98,31 +101,29 @@ static void append_map(struct sf_text *text, const char *name, struct sf_shape s
 }
 
 /* Counts how often the key was added before. A wrong target may trace a tensor twice, but names in a file must differ. */
-static int32_t note_key(struct sf_trace_dump *dump, struct rank_dump *to, uint64_t key) {
+static int32_t note_key(struct dump *dump, struct rank_dump *to, uint64_t key) {
   int32_t count = 0;
   for (int32_t i = 0; i < to->key_count; i++) count += to->keys[i] == key;
-  if (to->key_count == to->key_capacity) {
-    const int32_t capacity = to->key_capacity ? 2 * to->key_capacity : 256;
-    uint64_t *keys = sf_realloc(to->keys, (size_t)capacity * sizeof *keys);
-    if (!keys) {
-      dump->status = SF_ENOMEM;
-      return 0;
-    }
-    to->keys = keys;
-    to->key_capacity = capacity;
+  uint64_t *keys = sf_grown(to->keys, to->key_count, sizeof *keys);
+  if (!keys) {
+    dump->status = SF_ENOMEM;
+    return 0;
   }
+  to->keys = keys;
   to->keys[to->key_count++] = key;
   return count;
 }
 
-void sf_trace_dump_add(struct sf_trace_dump *dump, const struct sf_catalog *catalog, int32_t rank, struct sf_trace_id id,
-                       const struct sf_shard_map *map, const float *data, int64_t rows, int64_t cols) {
+/* A failure is remembered. */
+static void add_chunk(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, const float *data, int64_t rows,
+                      int64_t cols) {
+  struct dump *dump = ctx;
   struct sf_trace_spec spec;
   char name[176];
-  if (dump->status != SF_OK || rank < 0 || rank >= dump->ranks || !sf_trace_spec(&spec, catalog, id)) return;
+  if (dump->status != SF_OK || rank < 0 || rank >= dump->ranks || !sf_trace_spec(&spec, dump->catalog, id)) return;
   struct rank_dump *to = &dump->of_rank[rank];
   const int64_t dims[2] = {map->flat ? rows * cols : rows, cols};
-  sf_trace_id_text(name, sizeof name, catalog, id);
+  sf_trace_id_text(name, sizeof name, dump->catalog, id);
   const int32_t before = note_key(dump, to, sf_trace_key(id));
   if (dump->status != SF_OK) return;
   if (before > 0) snprintf(name + strlen(name), sizeof name - strlen(name), "#%d", before + 1);
@@ -132,7 +133,7 @@ void sf_trace_dump_add(struct sf_trace_dump *dump, const struct sf_catalog *cata
 }
 
 /* The rank's groups of more than one rank. A run that reloads changes its groups, so it names none. */
-static void append_groups(struct sf_text *text, const struct sf_trace_dump *dump, int32_t rank) {
+static void append_groups(struct sf_text *text, const struct dump *dump, int32_t rank) {
   static const struct {
     const char *name;
     bool of_experts;
@@ -155,7 +156,7 @@ static void append_groups(struct sf_text *text, const struct sf_trace_dump *dump
   sf_free(ranks);
 }
 
-static enum sf_status save_rank(const struct sf_trace_dump *dump, int32_t rank, const char *path, struct sf_error *error) {
+static enum sf_status save_rank(const struct dump *dump, int32_t rank, const char *path, struct sf_error *error) {
   struct rank_dump *from = &dump->of_rank[rank];
   struct sf_text meta = {0};
   sf_text_append(&meta, "{\"format\":1,\"rank\":%d,\"ranks\":%d,\"mode\":\"%s\",\"groups\":{", rank, dump->ranks,
@@ -175,9 +176,8 @@ static void rank_path(char *out, size_t size, const char *directory, int32_t ran
   snprintf(out, size, "%s/rank-%05d.safetensors", directory, rank);
 }
 
-enum sf_status sf_trace_dump_save(struct sf_trace_dump *dump, const char *directory, struct sf_error *error) {
+static enum sf_status save(const struct dump *dump, const char *directory, struct sf_error *error) {
   char path[SF_PATH_TEXT + 32];
-  if (dump->status != SF_OK) return sf_error_set(error, dump->status, "the trace could not be kept: %s", sf_status_text(dump->status));
   enum sf_status status = sf_make_directories(directory, error);
   for (int32_t i = 0; status == SF_OK && i < dump->ranks; i++) {
     rank_path(path, sizeof path, directory, i);
@@ -190,39 +190,13 @@ enum sf_status sf_trace_dump_save(struct sf_trace_dump *dump, const char *direct
   return SF_OK;
 }
 
-struct dump_from_log {
-  struct sf_trace_dump *dump;
-  struct sf_catalog *catalog;
-};
-
-static void add_chunk(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, const float *data, int64_t rows,
-                      int64_t cols) {
-  const struct dump_from_log *to = ctx;
-  sf_trace_dump_add(to->dump, to->catalog, rank, id, map, data, rows, cols);
-}
-
 enum sf_status sf_trace_dump_log(const struct sf_chunk_log *log, const struct sf_case *c, const char *directory, struct sf_error *error) {
-  struct dump_from_log to = {NULL, NULL};
-  enum sf_status status = sf_catalog_create(&to.catalog, c);
-  if (status == SF_OK) status = sf_trace_dump_create(&to.dump, c);
-  if (status == SF_OK && !sf_chunk_log_visit(log->data, log->size_bytes, add_chunk, &to)) status = SF_EIO;
-  if (status != SF_OK) {
-    sf_error_set(error, status, "the trace could not be kept: %s", sf_status_text(status));
-  } else {
-    status = sf_trace_dump_save(to.dump, directory, error);
-  }
-  sf_trace_dump_destroy(to.dump);
-  sf_catalog_destroy(to.catalog);
+  struct dump dump = {.status = SF_OK};
+  enum sf_status status = dump_create(&dump, c);
+  if (status == SF_OK && !sf_chunk_log_visit(log->data, log->size_bytes, add_chunk, &dump)) status = SF_EIO;
+  if (status == SF_OK) status = dump.status;
+  status = status == SF_OK ? save(&dump, directory, error)
+                           : sf_error_set(error, status, "the trace could not be kept: %s", sf_status_text(status));
+  dump_destroy(&dump);
   return status;
-}
-
-void sf_trace_dump_destroy(struct sf_trace_dump *dump) {
-  if (!dump) return;
-  for (int32_t i = 0; dump->of_rank && i < dump->ranks; i++) {
-    sf_st_writer_destroy(dump->of_rank[i].writer);
-    sf_free(dump->of_rank[i].keys);
-    sf_text_destroy(&dump->of_rank[i].maps);
-  }
-  sf_free(dump->of_rank);
-  sf_free(dump);
 }

@@ -1,11 +1,9 @@
 #include "targets/builtin/attention/cross_attention.h"
 
+#include "targets/builtin/attention/block_attention.h"
 #include "targets/builtin/parallel/fault.h"
 
-#include <math.h>
-
-void sf_cross_attention_create(struct sf_cross_attention *attention, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp,
-                               bool sp) {
+void sf_cross_attention_create(struct sf_cross_attention *attention, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp) {
   const struct sf_model *m = &run->c->model;
   const int64_t width = m->heads * m->head_dim;
   const struct sf_dim_map q_dim = sf_dim_map_part(width, tp->size, tp->index), kv_dim = sf_dim_map_part(2 * width, tp->size, tp->index);
@@ -16,170 +14,82 @@ void sf_cross_attention_create(struct sf_cross_attention *attention, struct sf_r
   attention->memory_seq = m->memory_seq;
   attention->module_core = sf_rank_module(run, SF_MODULE_CROSS_CORE_ATTENTION, layer);
   attention->module_key_value = sf_rank_module(run, SF_MODULE_CROSS_KEY_VALUE, layer);
-  sf_column_parallel_linear_create(&attention->linear_q, run, SF_MODULE_CROSS_LINEAR_Q, layer, &q_dim, NULL, &used, sp);
-  sf_column_parallel_linear_create(&attention->linear_kv, run, SF_MODULE_CROSS_LINEAR_KV, layer, &kv_dim, NULL, &used, sp);
-  sf_column_parallel_linear_set_rows(&attention->linear_kv, run, m->memory_seq * run->c->train.microbatch_size);
-  sf_row_parallel_linear_create(&attention->linear_proj, run, SF_MODULE_CROSS_LINEAR_PROJ, layer, width, tp, sp);
+  sf_linear_create(&attention->linear_q, run, SF_LINEAR_COLUMN, SF_MODULE_CROSS_LINEAR_Q, layer, &used, &q_dim);
+  sf_linear_create(&attention->linear_kv, run, SF_LINEAR_COLUMN, SF_MODULE_CROSS_LINEAR_KV, layer, &used, &kv_dim);
+  sf_linear_set_rows(&attention->linear_kv, run, m->memory_seq * run->c->train.microbatch_size);
+  sf_linear_create(&attention->linear_proj, run, SF_LINEAR_ROW, SF_MODULE_CROSS_LINEAR_PROJ, layer, tp, NULL);
 }
 
-/* One head of one sequence: offsets of its products, and strides from one position to the next. */
-struct head {
-  int64_t q, kv, probs; /* offsets: of the query and the context, of the key (the value is head_dim later), of P */
-  int64_t q_stride, kv_stride;
-  int64_t rows, cols, d; /* positions of the tokens and of the memory */
-};
-
-static struct head head_at(const struct sf_rank_run *run, const struct sf_cross_attention *attention, int64_t sequence, int64_t number) {
-  const int64_t d = attention->head_dim, width = attention->heads * d, batch = run->c->train.microbatch_size;
-  struct head head = {
-      .q_stride = batch * width, .kv_stride = 2 * batch * width, .rows = run->c->model.seq, .cols = attention->memory_seq, .d = d};
-  head.q = sequence * width + number * d;
-  head.kv = 2 * head.q;
-  head.probs = (sequence * attention->heads + number) * head.rows * head.cols;
-  return head;
+/* Every query head has a key and a value head of its own, side by side in kv, and every position sees all of the memory. */
+static struct sf_block_attention shape_of(const struct sf_rank_run *run, const struct sf_cross_attention *attention) {
+  return (struct sf_block_attention){.groups = attention->heads,
+                                     .queries = 1,
+                                     .head_dim = attention->head_dim,
+                                     .batch = run->c->train.microbatch_size,
+                                     .seq = attention->memory_seq,
+                                     .positions = sf_dim_map_whole(run->c->model.seq),
+                                     .rows = run->c->model.seq,
+                                     .group_width = attention->head_dim,
+                                     .sees_all = true};
 }
 
-/* Every position sees all of the memory. */
-static struct sf_block whole_block(const struct head *head) {
-  return (struct sf_block){.rows = head->rows, .cols = head->cols, .visible = head->cols};
-}
-
-/* stats: two numbers per row. */
-static void head_forward(struct sf_rank_run *run, const struct sf_cross_attention_acts *acts, const struct head *head, float *stats) {
-  struct sf_device *dev = run->env->device;
-  float *probs = acts->probs + head->probs, *max = stats, *sum = stats + head->rows;
-  const struct sf_gemm scores = {.trans_b = true,
-                                 .m = head->rows,
-                                 .n = head->cols,
-                                 .k = head->d,
-                                 .a = acts->q + head->q,
-                                 .lda = head->q_stride,
-                                 .b = acts->kv + head->kv,
-                                 .ldb = head->kv_stride,
-                                 .c = probs,
-                                 .ldc = head->cols,
-                                 .alpha = 1.0f / sqrtf((float)head->d)};
-  dev->ops->gemm(dev, &scores, SF_F32);
-  for (int64_t i = 0; i < head->rows; i++) max[i] = -INFINITY, sum[i] = 0.0f;
-  const struct sf_block all = whole_block(head);
-  dev->ops->block_softmax_stats(dev, max, sum, probs, head->cols, &all);
-  dev->ops->block_softmax_probs(dev, probs, head->cols, max, sum, &all, run->dtype);
-  const struct sf_gemm context = {.m = head->rows,
-                                  .n = head->d,
-                                  .k = head->cols,
-                                  .a = probs,
-                                  .lda = head->cols,
-                                  .b = acts->kv + head->kv + head->d,
-                                  .ldb = head->kv_stride,
-                                  .c = acts->context + head->q,
-                                  .ldc = head->q_stride,
-                                  .alpha = 1.0f};
-  dev->ops->gemm(dev, &context, run->dtype);
+/* The keys, or the values head_dim columns later. grad: NULL, or as kv. */
+static struct sf_key_block key_block(const struct sf_block_attention *a, const float *kv, float *grad, bool values) {
+  const struct sf_dim_map positions = sf_dim_map_whole(a->seq);
+  const int64_t at = values ? a->head_dim : 0;
+  return sf_key_block_at(&positions, kv + at, grad != NULL ? grad + at : NULL, 2 * a->groups * a->head_dim, 2 * a->head_dim);
 }
 
 /* The rows of the memory that this rank holds. */
-static float *fill_memory(struct sf_rank_run *run, const struct sf_column_parallel_linear *linear) {
+static float *fill_memory(struct sf_rank_run *run, const struct sf_linear *linear) {
   const struct sf_shape shape = {run->c->model.memory_seq * run->c->train.microbatch_size, run->hidden};
   const struct sf_fill fill = sf_fill_for_memory(run->env->catalog, run->step, run->microbatch);
-  float *memory = sf_buffers_take(&run->acts, linear->tokens_local * run->hidden);
+  float *memory = sf_buffers_take(&run->acts, linear->rows_in * run->hidden);
   sf_fill_shard(memory, &fill, shape, &linear->in_map, 0);
   return memory;
 }
 
 float *sf_cross_attention_forward(struct sf_rank_run *run, const struct sf_cross_attention *attention, struct sf_cross_attention_acts *acts,
                                   float *input) {
-  const int64_t batch = run->c->train.microbatch_size, heads = attention->heads, seq = run->c->model.seq;
-  acts->q = sf_column_parallel_linear_forward(run, &attention->linear_q, input, &acts->input);
-  acts->kv = sf_column_parallel_linear_forward(run, &attention->linear_kv, fill_memory(run, &attention->linear_kv), &acts->memory);
-  acts->probs = sf_buffers_take(&run->acts, batch * heads * seq * attention->memory_seq);
-  acts->context = sf_buffers_take(&run->acts, run->tokens * heads * attention->head_dim);
-  float *stats = sf_buffers_take(&run->acts, 2 * seq);
-  for (int64_t sequence = 0; sequence < batch; sequence++)
-    for (int64_t number = 0; number < heads; number++) {
-      const struct head head = head_at(run, attention, sequence, number);
-      head_forward(run, acts, &head, stats);
-    }
-  sf_buffers_give(&run->acts, stats);
+  const struct sf_block_attention a = shape_of(run, attention);
+  const int64_t rows = sf_block_attention_heads(&a) * a.rows;
+  acts->q = sf_linear_forward(run, &attention->linear_q, input, &acts->input);
+  acts->kv = sf_linear_forward(run, &attention->linear_kv, fill_memory(run, &attention->linear_kv), &acts->memory);
+  acts->probs = sf_buffers_take(&run->acts, rows * a.seq);
+  acts->context = sf_buffers_take(&run->acts, rows * a.head_dim);
+  float *max = sf_buffers_take(&run->acts, rows), *sum = sf_buffers_take(&run->acts, rows);
+  const struct sf_key_block keys = key_block(&a, acts->kv, NULL, false), values = key_block(&a, acts->kv, NULL, true);
+  sf_block_attention_begin(&a, max, sum);
+  sf_block_attention_scores(run, &a, acts->probs, max, sum, acts->q, &keys);
+  sf_block_attention_context(run, &a, acts->context, acts->probs, max, sum, &values, true, true);
+  sf_buffers_give(&run->acts, max);
+  sf_buffers_give(&run->acts, sum);
   sf_trace_act(run, attention->module_core, &attention->linear_proj.in_map, acts->context);
-  return sf_row_parallel_linear_forward(run, &attention->linear_proj, acts->context);
-}
-
-/* out: offset, stride and length of the rows that a product gives; its factors are ds or P, transposed or not, and x. */
-static void product(struct sf_rank_run *run, const struct head *head, float *out, int64_t out_stride, const float *matrix, bool transposed,
-                    const float *x, int64_t x_stride, float scale) {
-  struct sf_device *dev = run->env->device;
-  const struct sf_gemm gemm = {.trans_a = transposed,
-                               .m = transposed ? head->cols : head->rows,
-                               .n = head->d,
-                               .k = transposed ? head->rows : head->cols,
-                               .a = matrix,
-                               .lda = head->cols,
-                               .b = x,
-                               .ldb = x_stride,
-                               .c = out,
-                               .ldc = out_stride,
-                               .alpha = scale};
-  dev->ops->gemm(dev, &gemm, run->dtype);
-}
-
-/* g: gradient of the context. ds: room for one head's. */
-static void head_backward(struct sf_rank_run *run, const struct sf_cross_attention_acts *acts, const struct head *head, float *dq,
-                          float *dkv, float *ds, const float *g) {
-  struct sf_device *dev = run->env->device;
-  const float *probs = acts->probs + head->probs;
-  const float scale = 1.0f / sqrtf((float)head->d);
-  const struct sf_gemm dp = {.trans_b = true,
-                             .m = head->rows,
-                             .n = head->cols,
-                             .k = head->d,
-                             .a = g + head->q,
-                             .lda = head->q_stride,
-                             .b = acts->kv + head->kv + head->d,
-                             .ldb = head->kv_stride,
-                             .c = ds,
-                             .ldc = head->cols,
-                             .alpha = 1.0f};
-  dev->ops->gemm(dev, &dp, SF_F32);
-  const struct sf_block all = whole_block(head);
-  dev->ops->block_softmax_bwd(dev, ds, probs, &all, NULL, run->dtype);
-  product(run, head, dq + head->q, head->q_stride, ds, false, acts->kv + head->kv, head->kv_stride, scale);
-  product(run, head, dkv + head->kv, head->kv_stride, ds, true, acts->q + head->q, head->q_stride, scale);
-  product(run, head, dkv + head->kv + head->d, head->kv_stride, probs, true, g + head->q, head->q_stride, 1.0f);
+  return sf_linear_forward(run, &attention->linear_proj, acts->context, NULL);
 }
 
 float *sf_cross_attention_backward(struct sf_rank_run *run, const struct sf_cross_attention *attention,
                                    struct sf_cross_attention_acts *acts, const float *grad) {
-  const int64_t batch = run->c->train.microbatch_size, heads = attention->heads;
-  float *g = sf_row_parallel_linear_backward(run, &attention->linear_proj, grad, acts->context);
-  acts->context = NULL;
-  float *dq = sf_buffers_take(&run->acts, run->tokens * attention->linear_q.out);
-  float *dkv = sf_buffers_take(&run->acts, attention->linear_kv.tokens * attention->linear_kv.out);
-  float *ds = sf_buffers_take(&run->acts, run->c->model.seq * attention->memory_seq);
-  for (int64_t sequence = 0; sequence < batch; sequence++)
-    for (int64_t number = 0; number < heads; number++) {
-      const struct head head = head_at(run, attention, sequence, number);
-      head_backward(run, acts, &head, dq, dkv, ds, g);
-    }
+  struct sf_device *dev = run->env->device;
+  const struct sf_block_attention a = shape_of(run, attention);
+  const int64_t rows = sf_block_attention_heads(&a) * a.rows, kv_count = attention->linear_kv.rows * attention->linear_kv.out;
+  float *g = sf_linear_backward(run, &attention->linear_proj, grad, acts->context);
+  float *dq = sf_buffers_take(&run->acts, rows * a.head_dim), *dkv = sf_buffers_take_zeros(&run->acts, kv_count);
+  float *ds = sf_buffers_take(&run->acts, rows * a.seq);
+  const struct sf_key_block keys = key_block(&a, acts->kv, dkv, false), values = key_block(&a, acts->kv, dkv, true);
+  sf_block_attention_score_grads(run, &a, ds, acts->probs, g, &values);
+  sf_block_attention_softmax_grads(run, &a, ds, acts->probs, NULL, NULL);
+  sf_block_attention_query_grads(run, &a, dq, ds, ds, acts->q, &keys, true);
+  dev->ops->round(dev, dq, dq, rows * a.head_dim, run->dtype);
+  dev->ops->round(dev, dkv, dkv, kv_count, run->dtype);
   sf_buffers_give(&run->acts, ds);
   sf_buffers_give(&run->acts, g);
   sf_trace_act_grad(run, attention->module_core, &attention->linear_q.out_map, dq);
   sf_trace_act_grad(run, attention->module_key_value, &attention->linear_kv.out_map, dkv);
-  float *input_grad = sf_column_parallel_linear_backward(run, &attention->linear_q, dq, acts->input);
-  float *memory_grad = sf_column_parallel_linear_backward(run, &attention->linear_kv, dkv, acts->memory);
-  acts->input = acts->memory = NULL;
+  float *input_grad = sf_linear_backward(run, &attention->linear_q, dq, acts->input);
+  float *memory_grad = sf_linear_backward(run, &attention->linear_kv, dkv, acts->memory);
   sf_buffers_give(&run->acts, memory_grad);
   sf_buffers_give(&run->acts, dkv);
   sf_buffers_give(&run->acts, dq);
-  sf_cross_attention_acts_release(run, acts);
   return input_grad;
-}
-
-void sf_cross_attention_acts_release(struct sf_rank_run *run, struct sf_cross_attention_acts *acts) {
-  sf_buffers_give(&run->acts, acts->input);
-  sf_buffers_give(&run->acts, acts->memory);
-  sf_buffers_give(&run->acts, acts->q);
-  sf_buffers_give(&run->acts, acts->kv);
-  sf_buffers_give(&run->acts, acts->probs);
-  sf_buffers_give(&run->acts, acts->context);
-  *acts = (struct sf_cross_attention_acts){0};
 }

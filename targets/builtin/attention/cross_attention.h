@@ -5,18 +5,16 @@
 #ifndef SF_TARGETS_CROSS_ATTENTION_H
 #define SF_TARGETS_CROSS_ATTENTION_H
 
-#include "targets/builtin/linear/column_parallel_linear.h"
-#include "targets/builtin/linear/row_parallel_linear.h"
+#include "targets/builtin/linear/linear.h"
 
 struct sf_cross_attention {
-  struct sf_column_parallel_linear linear_q, linear_kv;
-  struct sf_row_parallel_linear linear_proj;
+  struct sf_linear linear_q, linear_kv, linear_proj;
   int64_t heads, head_dim; /* heads held by this rank */
   int64_t memory_seq;
   int32_t module_core, module_key_value;
 };
 
-/* What one microbatch leaves for its backward; M = memory_seq * microbatch_size. */
+/* What one microbatch leaves for its backward, buffers alone; M = memory_seq * microbatch_size. */
 struct sf_cross_attention_acts {
   float *input, *memory; /* whole: [T x h], [M x h] */
   float *q, *kv;         /* [T x heads d], [M x 2 heads d]: per head its key, its value */
@@ -25,21 +23,17 @@ struct sf_cross_attention_acts {
 };
 
 /* Fills *attention and makes its parameters known to run->params. */
-void sf_cross_attention_create(struct sf_cross_attention *attention, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp,
-                               bool sp);
+void sf_cross_attention_create(struct sf_cross_attention *attention, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp);
 
 /* Shape: input [tokens_local x h] (taken) -> output of linear_proj [tokens_local x h] (the caller's).
  * Computes, per sequence and head: S = q k^T / sqrt(d) in fp32, P = round(softmax over all of the memory), o = round(P v). */
 float *sf_cross_attention_forward(struct sf_rank_run *run, const struct sf_cross_attention *attention, struct sf_cross_attention_acts *acts,
                                   float *input);
 
-/* Shape: grad [tokens_local x h] (borrowed) -> gradient of the input (the caller's). Gives back what acts holds. The memory's gradient is
+/* Shape: grad [tokens_local x h] (borrowed) -> gradient of the input (the caller's). The memory's gradient is
  * traced and dropped. Computes dP = g v^T, dS = round(P (dP - rowsum(P dP))), dq = round(dS k / sqrt(d)), dk = round(dS^T q / sqrt(d)), dv
  * = round(P^T g). */
 float *sf_cross_attention_backward(struct sf_rank_run *run, const struct sf_cross_attention *attention,
                                    struct sf_cross_attention_acts *acts, const float *grad);
-
-/* Gives back what acts holds, and zeroes it. */
-void sf_cross_attention_acts_release(struct sf_rank_run *run, struct sf_cross_attention_acts *acts);
 
 #endif

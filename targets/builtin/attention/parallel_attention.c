@@ -1,12 +1,9 @@
 #include "targets/builtin/attention/parallel_attention.h"
 
-#include "targets/builtin/parallel/documents.h"
+#include "targets/builtin/attention/core_attention.h"
 #include "targets/builtin/attention/rotary.h"
-#include "targets/builtin/parallel/fault.h"
-#include "targets/builtin/attention/context_parallel.h"
+#include "targets/builtin/parallel/matrix.h"
 #include "targets/plugin/plugged_layer.h"
-
-#include <math.h>
 
 /* Rows of the fused weight that rank tp->index holds; *kv: how many of them, at the end, are a replicated key and value head. */
 static struct sf_dim_map qkv_dim(const struct sf_model *m, const struct sf_group *tp, const struct sf_group *kv_rep, int64_t *kv) {
@@ -60,9 +57,9 @@ static void add_head_attributes(struct sf_plugged *plugged, const struct sf_para
   sf_plugged_add_attribute(plugged, "kv_heads", attention->groups);
 }
 
-static void plug_qk_norm(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer, bool sp) {
+static void plug_qk_norm(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer) {
   struct sf_qk_norm *norm = &attention->qk_norm;
-  struct sf_plugged *plugged = norm->plugged = sf_plugged_create(run, SF_MODULE_QK_NORM, layer, false, sp);
+  struct sf_plugged *plugged = norm->plugged = sf_plugged_create(run, SF_MODULE_QK_NORM, layer, false);
   if (plugged == NULL) return;
   plugged->in_map = plugged->out_map = &attention->linear_qkv.out_map;
   plugged->in_grad_map = plugged->out_grad_map = &attention->qkv_grad_map;
@@ -73,9 +70,9 @@ static void plug_qk_norm(struct sf_parallel_attention *attention, struct sf_rank
   sf_plugged_add_parameter(plugged, "k.bias", norm->bias[SF_QK_KEYS], 0);
 }
 
-static void plug(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer, bool sp) {
-  if (attention->has_qk_norm) plug_qk_norm(attention, run, layer, sp);
-  struct sf_plugged *plugged = attention->plugged = sf_plugged_create(run, SF_MODULE_CORE_ATTENTION, layer, false, sp);
+static void plug(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer) {
+  if (attention->has_qk_norm) plug_qk_norm(attention, run, layer);
+  struct sf_plugged *plugged = attention->plugged = sf_plugged_create(run, SF_MODULE_CORE_ATTENTION, layer, false);
   if (plugged == NULL) return;
   plugged->in_map = attention->latent != NULL ? &attention->latent->map : &attention->linear_qkv.out_map;
   plugged->in_grad_map = &attention->qkv_grad_map;
@@ -87,7 +84,7 @@ static void plug(struct sf_parallel_attention *attention, struct sf_rank_run *ru
 }
 
 void sf_parallel_attention_create(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer, const float *cos_sin,
-                                  const struct sf_group *tp, const struct sf_group *kv_rep, bool sp) {
+                                  const struct sf_group *tp, const struct sf_group *kv_rep) {
   const struct sf_model *m = &run->c->model;
   int64_t kv;
   const struct sf_dim_map dim = qkv_dim(m, tp, kv_rep, &kv), grad_dim = with_partial_kv(&dim, kv);
@@ -101,9 +98,9 @@ void sf_parallel_attention_create(struct sf_parallel_attention *attention, struc
   attention->latent = NULL;
   if (m->kv_lora_rank > 0) {
     attention->latent = sf_rank_alloc(run->env, sizeof *attention->latent);
-    sf_latent_attention_create(attention->latent, run, layer, cos_sin, tp, sp);
+    sf_latent_attention_create(attention->latent, run, layer, cos_sin, tp);
   } else {
-    sf_column_parallel_linear_create(&attention->linear_qkv, run, SF_MODULE_LINEAR_QKV, layer, &dim, NULL, tp, sp);
+    sf_linear_create(&attention->linear_qkv, run, SF_LINEAR_COLUMN, SF_MODULE_LINEAR_QKV, layer, tp, &dim);
     mark_kv(attention->linear_qkv.weight, &grad_dim, kv, true, run->hidden);
     if (attention->linear_qkv.bias != NULL) mark_kv(attention->linear_qkv.bias, &grad_dim, kv, false, run->hidden);
   }
@@ -114,8 +111,8 @@ void sf_parallel_attention_create(struct sf_parallel_attention *attention, struc
   if (run->c->layout.cp_comm == SF_CP_A2A)
     attention->trade_counts = sf_rank_alloc(run->env, (size_t)run->parallel.cp.size * sizeof *attention->trade_counts);
   attention->qkv_grad_map = (struct sf_shard_map){.rows = run->map_gathered.rows, .cols = grad_dim};
-  sf_row_parallel_linear_create(&attention->linear_proj, run, SF_MODULE_LINEAR_PROJ, layer, m->heads * m->head_dim, tp, sp);
-  plug(attention, run, layer, sp);
+  sf_linear_create(&attention->linear_proj, run, SF_LINEAR_ROW, SF_MODULE_LINEAR_PROJ, layer, tp, NULL);
+  plug(attention, run, layer);
 }
 
 /* Rotates queries and keys, copies values; takes x. */
@@ -127,99 +124,16 @@ static float *rotate(struct sf_rank_run *run, const struct sf_parallel_attention
     for (int64_t head = 0; head < rotated; head++)
       sf_rotary_apply(run, y + first + head * d, width, x + first + head * d, width, attention->cos_sin, d, inverse);
     const int64_t value = first + rotated * d;
-    for (int64_t row = 0; row < run->tokens; row++) memcpy(y + row * width + value, x + row * width + value, (size_t)d * sizeof *y);
+    sf_copy_columns(y + value, width, x + value, width, run->tokens, d);
   }
   sf_buffers_give(&run->acts, x);
   return y;
 }
 
-/* One head of one document of a sequence. Rows of a sequence are microbatch_size apart, so every operand has a stride. */
-struct head_view {
-  int64_t tokens;
-  const float *q, *k, *v;
-  float *probs;
-  bool has_sink;
-  struct sf_sink sink;
-  int64_t qkv_offset, kv_offset, context_offset; /* in rows of qkv (k, then v head_dim later) and of the context */
-  int64_t qkv_stride, context_stride;
-};
-
-/* A document of the microbatch: `tokens` positions of a sequence. */
-struct document {
-  int64_t sequence, start, tokens;
-};
-
-/* Goes on to the next document; begins with {0}. Returns false after the last. */
-static bool next_document(struct sf_rank_run *run, struct document *document) {
-  const int64_t n = run->c->model.seq;
-  const int32_t *documents = sf_documents(run);
-  document->start += document->tokens;
-  if (document->start == n) document->sequence++, document->start = 0;
-  if (documents != NULL) documents += document->sequence * n;
-  if (document->sequence == run->c->train.microbatch_size) return false;
-  document->tokens = sf_documents_span(documents, document->start, n - document->start);
-  return true;
-}
-
-static struct head_view head_view(const struct sf_rank_run *run, const struct sf_parallel_attention *attention,
-                                  const struct sf_attention_acts *acts, const struct document *document, int64_t group, int64_t query) {
-  const int64_t d = attention->head_dim, n = run->c->model.seq, batch = run->c->train.microbatch_size,
-                queries = attention->queries_per_group;
-  const int64_t width = attention->width, heads = attention->groups * queries,
-                sequence = document->sequence, row = document->start * batch + sequence,
-                first = row * width + group * (queries + 2) * d;
-  struct head_view view = {.tokens = document->tokens, .qkv_stride = batch * width, .context_stride = batch * heads * d};
-  view.qkv_offset = first + query * d;
-  view.kv_offset = first + queries * d;
-  view.context_offset = (row * heads + group * queries + query) * d;
-  view.q = acts->qkv + view.qkv_offset;
-  view.k = acts->qkv + view.kv_offset;
-  view.v = view.k + d;
-  view.probs = acts->probs + ((sequence * heads + group * queries + query) * n + document->start) * n;
-  view.has_sink = attention->sinks != NULL;
-  if (view.has_sink) {
-    const int64_t head = group * queries + query;
-    view.sink = (struct sf_sink){.logit = attention->sinks->model[head],
-                                 .probs = acts->sink_probs + (sequence * heads + head) * n + document->start,
-                                 .grad = run->params.scratch + head};
-  }
-  return view;
-}
-
-static void head_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, const struct sf_attention_acts *acts,
-                         const struct head_view *view) {
-  struct sf_device *dev = run->env->device;
-  const int64_t d = attention->head_dim, n = view->tokens;
-  const struct sf_gemm scores = {.trans_b = true,
-                                 .m = n,
-                                 .n = n,
-                                 .k = d,
-                                 .a = view->q,
-                                 .lda = view->qkv_stride,
-                                 .b = view->k,
-                                 .ldb = view->qkv_stride,
-                                 .c = view->probs,
-                                 .ldc = n,
-                                 .alpha = 1.0f / sqrtf((float)d)};
-  dev->ops->gemm(dev, &scores, SF_F32);
-  dev->ops->causal_softmax_fwd(dev, view->probs, view->probs, n, attention->window, view->has_sink ? &view->sink : NULL, run->dtype);
-  const struct sf_gemm context = {.m = n,
-                                  .n = d,
-                                  .k = n,
-                                  .a = view->probs,
-                                  .lda = n,
-                                  .b = view->v,
-                                  .ldb = view->qkv_stride,
-                                  .c = acts->context + view->context_offset,
-                                  .ldc = view->context_stride,
-                                  .alpha = 1.0f};
-  dev->ops->gemm(dev, &context, run->dtype);
-}
-
 /* acts->qkv: queries and keys, rotated, and values, of one projection. */
 static void fused_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts,
                           float *input) {
-  acts->qkv = sf_column_parallel_linear_forward(run, &attention->linear_qkv, input, &acts->qkv_input);
+  acts->qkv = sf_linear_forward(run, &attention->linear_qkv, input, &acts->qkv_input);
   if (attention->has_qk_norm) {
     acts->qkv_raw = acts->qkv;
     acts->qkv = sf_qk_norm_forward(run, &attention->qk_norm, acts->qkv_raw, &attention->linear_qkv.out_map, &acts->qk_stats);
@@ -230,119 +144,18 @@ static void fused_forward(struct sf_rank_run *run, const struct sf_parallel_atte
   }
 }
 
-/* acts->qkv -> acts->context, without context parallelism. */
-static void core_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts) {
-  const int64_t n = run->c->model.seq, batch = run->c->train.microbatch_size, heads = attention->groups * attention->queries_per_group;
-  acts->probs = sf_buffers_take(&run->acts, batch * heads * n * n);
-  if (attention->sinks != NULL) acts->sink_probs = sf_buffers_take(&run->acts, batch * heads * n);
-  acts->context = sf_buffers_take(&run->acts, run->tokens * heads * attention->head_dim);
-  for (struct document document = {0}; next_document(run, &document);)
-    for (int64_t group = 0; group < attention->groups; group++)
-      for (int64_t query = 0; query < attention->queries_per_group; query++) {
-        const struct head_view view = head_view(run, attention, acts, &document, group, query);
-        head_forward(run, attention, acts, &view);
-      }
-}
-
 float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts,
                                      float *input) {
   if (attention->latent != NULL)
     acts->qkv = sf_latent_attention_forward(run, attention->latent, &acts->latent, input);
   else
     fused_forward(run, attention, acts, input);
-  if (attention->plugged != NULL) {
+  if (attention->plugged != NULL)
     acts->context = sf_plugged_forward(run, attention->plugged, acts->qkv);
-    return sf_row_parallel_linear_forward(run, &attention->linear_proj, acts->context);
-  }
-  if (run->parallel.cp.size > 1)
-    sf_context_parallel_forward(run, attention, acts);
   else
-    core_forward(run, attention, acts);
-  sf_trace_act(run, attention->module_core, &attention->linear_proj.in_map, acts->context);
-  return sf_row_parallel_linear_forward(run, &attention->linear_proj, acts->context);
-}
-
-/* dqkv: gradient of the fused projection; g: of the context. The group's key and value gradients are summed over its query heads in fp32
- * and rounded with the last. */
-static void head_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, float *dqkv, float *ds, const float *g,
-                          const struct head_view *view, bool first, bool last) {
-  struct sf_device *dev = run->env->device;
-  const int64_t d = attention->head_dim, n = view->tokens, stride = view->qkv_stride;
-  const float scale = 1.0f / sqrtf((float)d);
-  const enum sf_dtype store_kv = last ? run->dtype : SF_F32;
-  const float *context_grad = g + view->context_offset;
-  const struct sf_gemm dp = {.trans_b = true,
-                             .m = n,
-                             .n = n,
-                             .k = d,
-                             .a = context_grad,
-                             .lda = view->context_stride,
-                             .b = view->v,
-                             .ldb = stride,
-                             .c = ds,
-                             .ldc = n,
-                             .alpha = 1.0f};
-  dev->ops->gemm(dev, &dp, SF_F32);
-  const struct sf_gemm dv = {.trans_a = true,
-                             .m = n,
-                             .n = d,
-                             .k = n,
-                             .a = view->probs,
-                             .lda = n,
-                             .b = context_grad,
-                             .ldb = view->context_stride,
-                             .c = dqkv + view->kv_offset + d,
-                             .ldc = stride,
-                             .alpha = 1.0f,
-                             .accumulate = !first};
-  dev->ops->gemm(dev, &dv, store_kv);
-  float *ds_of_q = sf_fault(run->env, SF_FAULT_ATTN_DQ_WRONG) ? sf_buffers_take(&run->acts, n * n) : NULL;
-  if (ds_of_q != NULL) sf_fault_softmax_bwd_no_row_sum(ds_of_q, ds, view->probs, n, run->dtype);
-  dev->ops->causal_softmax_bwd(dev, ds, ds, view->probs, n, attention->window, view->has_sink ? &view->sink : NULL, run->dtype);
-  const struct sf_gemm dq = {.m = n,
-                             .n = d,
-                             .k = n,
-                             .a = ds_of_q != NULL ? ds_of_q : ds,
-                             .lda = n,
-                             .b = view->k,
-                             .ldb = stride,
-                             .c = dqkv + view->qkv_offset,
-                             .ldc = stride,
-                             .alpha = scale};
-  dev->ops->gemm(dev, &dq, run->dtype);
-  const struct sf_gemm dk = {.trans_a = true,
-                             .m = n,
-                             .n = d,
-                             .k = n,
-                             .a = ds,
-                             .lda = n,
-                             .b = view->q,
-                             .ldb = stride,
-                             .c = dqkv + view->kv_offset,
-                             .ldc = stride,
-                             .alpha = scale,
-                             .accumulate = !first};
-  dev->ops->gemm(dev, &dk, store_kv);
-  sf_buffers_give(&run->acts, ds_of_q);
-}
-
-/* g: gradient of the context, taken. Returns the gradient of the (rotated) fused projection; the sinks' stands in the scratch afterwards.
- */
-static float *core_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, const struct sf_attention_acts *acts,
-                            float *g) {
-  const int64_t n = run->c->model.seq, queries = attention->queries_per_group;
-  float *dqkv = sf_buffers_take(&run->acts, run->tokens * attention->width);
-  float *ds = sf_buffers_take(&run->acts, n * n);
-  if (attention->sinks != NULL) memset(run->params.scratch, 0, (size_t)attention->sinks->count * sizeof(float));
-  for (struct document document = {0}; next_document(run, &document);)
-    for (int64_t group = 0; group < attention->groups; group++)
-      for (int64_t query = 0; query < queries; query++) {
-        const struct head_view view = head_view(run, attention, acts, &document, group, query);
-        head_backward(run, attention, dqkv, ds, g, &view, query == 0, query == queries - 1);
-      }
-  sf_buffers_give(&run->acts, ds);
-  sf_buffers_give(&run->acts, g);
-  return dqkv;
+    sf_core_attention_forward(run, attention, acts);
+  if (attention->plugged == NULL) sf_trace_act(run, attention->module_core, &attention->linear_proj.in_map, acts->context);
+  return sf_linear_forward(run, &attention->linear_proj, acts->context, NULL);
 }
 
 /* dqkv: gradient of acts->qkv, taken. */
@@ -354,23 +167,21 @@ static float *fused_backward(struct sf_rank_run *run, const struct sf_parallel_a
   }
   if (attention->has_qk_norm) {
     dqkv = sf_qk_norm_backward(run, &attention->qk_norm, dqkv, acts->qkv_raw, &attention->qkv_grad_map, acts->qk_stats);
-    acts->qk_stats = NULL;
   }
-  float *input_grad = sf_column_parallel_linear_backward(run, &attention->linear_qkv, dqkv, acts->qkv_input);
-  acts->qkv_input = NULL;
+  float *input_grad = sf_linear_backward(run, &attention->linear_qkv, dqkv, acts->qkv_input);
   sf_buffers_give(&run->acts, dqkv);
   return input_grad;
 }
 
-/* Runs the backward of any kind of core, traces its result, and adds the sinks' gradient. */
-static float *any_core_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
-                                const struct sf_attention_acts *acts, float *g) {
+/* Runs the backward of the core, traces its result, and adds the sinks' gradient. */
+static float *core_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, const struct sf_attention_acts *acts,
+                            float *g) {
   if (attention->plugged != NULL) {
     float *plugged_grad = sf_plugged_backward(run, attention->plugged, g, acts->qkv);
     sf_buffers_give(&run->acts, g);
     return plugged_grad;
   }
-  float *dqkv = run->parallel.cp.size > 1 ? sf_context_parallel_backward(run, attention, acts, g) : core_backward(run, attention, acts, g);
+  float *dqkv = sf_core_attention_backward(run, attention, acts, g);
   sf_trace_act_grad(run, attention->module_core, &attention->qkv_grad_map, dqkv);
   if (attention->sinks != NULL && attention->sinks->trainable) sf_parameter_accumulate(run, attention->sinks, run->params.scratch, 0);
   return dqkv;
@@ -378,23 +189,9 @@ static float *any_core_backward(struct sf_rank_run *run, const struct sf_paralle
 
 float *sf_parallel_attention_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
                                       struct sf_attention_acts *acts, const float *grad) {
-  float *g = sf_row_parallel_linear_backward(run, &attention->linear_proj, grad, acts->context);
-  acts->context = NULL;
-  float *dqkv = any_core_backward(run, attention, acts, g);
+  float *g = sf_linear_backward(run, &attention->linear_proj, grad, acts->context);
+  float *dqkv = core_backward(run, attention, acts, g);
   float *input_grad = attention->latent != NULL ? sf_latent_attention_backward(run, attention->latent, &acts->latent, dqkv)
                                                 : fused_backward(run, attention, acts, dqkv);
-  sf_attention_acts_release(run, acts);
   return input_grad;
-}
-
-void sf_attention_acts_release(struct sf_rank_run *run, struct sf_attention_acts *acts) {
-  sf_buffers_give(&run->acts, acts->qkv_input);
-  sf_latent_acts_release(run, &acts->latent);
-  sf_buffers_give(&run->acts, acts->qkv_raw);
-  sf_buffers_give(&run->acts, acts->qk_stats);
-  sf_buffers_give(&run->acts, acts->qkv);
-  sf_buffers_give(&run->acts, acts->probs);
-  sf_buffers_give(&run->acts, acts->sink_probs);
-  sf_buffers_give(&run->acts, acts->context);
-  *acts = (struct sf_attention_acts){0};
 }

@@ -9,16 +9,15 @@
 
 #include "targets/builtin/attention/latent_attention.h"
 #include "targets/builtin/attention/qk_norm.h"
-#include "targets/builtin/linear/column_parallel_linear.h"
-#include "targets/builtin/linear/row_parallel_linear.h"
+#include "targets/builtin/linear/linear.h"
 
 struct sf_plugged;
 
 struct sf_parallel_attention {
-  struct sf_column_parallel_linear linear_qkv;
+  struct sf_linear linear_qkv;
   struct sf_latent_attention *latent; /* multi-latent attention, in place of linear_qkv, QK norm and rotation; else NULL */
   int64_t width;                      /* of the fused layout: groups (queries_per_group + 2) head_dim */
-  struct sf_row_parallel_linear linear_proj;
+  struct sf_linear linear_proj;
   struct sf_plugged *plugged; /* core attention; NULL: computed here */
   bool has_qk_norm;
   struct sf_qk_norm qk_norm;
@@ -32,22 +31,22 @@ struct sf_parallel_attention {
   struct sf_shard_map qkv_grad_map;   /* of the fused layout, replicated key and value columns marked partial */
 };
 
-/* What one microbatch leaves for its backward. */
+/* What one microbatch leaves for its backward: buffers alone. */
 struct sf_attention_acts {
-  float *qkv_input; /* [T x h] */
-  float *qkv_raw;   /* [T x qkv], before QK norm; NULL without */
-  float *qk_stats;  /* of QK norm */
+  float *qkv_input;             /* [T x h] */
+  float *qkv_raw;               /* [T x qkv], before QK norm; NULL without */
+  float *qk_stats;              /* of QK norm */
   struct sf_latent_acts latent; /* of multi-latent attention; empty without */
-  float *qkv;       /* [T x qkv], rotated */
+  float *qkv;                   /* [T x qkv], rotated */
   float *probs; /* [batch][head][seq x seq], round(softmax), of each document packed from its first row's place on; with context parallelism
                    the rows of this rank's queries */
   float *sink_probs; /* [batch][head][seq]; NULL without sinks */
-  float *context;   /* [T x heads d], input of linear_proj */
+  float *context;    /* [T x heads d], input of linear_proj */
 };
 
 /* cos_sin: sf_rotary_table of the case, or NULL. */
 void sf_parallel_attention_create(struct sf_parallel_attention *attention, struct sf_rank_run *run, int32_t layer, const float *cos_sin,
-                                  const struct sf_group *tp, const struct sf_group *kv_rep, bool sp);
+                                  const struct sf_group *tp, const struct sf_group *kv_rep);
 
 /* Shape: input [tokens_local x h] (taken) -> output of linear_proj [tokens_local x h] (the caller's).
  * Computes, per sequence and head: S = q k^T / sqrt(d) in fp32, P = round(softmax over the keys that i sees, the sink
@@ -55,13 +54,10 @@ void sf_parallel_attention_create(struct sf_parallel_attention *attention, struc
 float *sf_parallel_attention_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts,
                                      float *input);
 
-/* Shape: grad [tokens_local x h] (borrowed) -> gradient of the input (the caller's). Gives back what acts holds.
+/* Shape: grad [tokens_local x h] (borrowed) -> gradient of the input (the caller's).
  * Computes dP = g v^T, dS = round(P (dP - rowsum(P dP))), dq = round(dS k / sqrt(d)), dk = round(sum over the group's held query heads of
  * dS^T q / sqrt(d)), dv = round(sum of P^T g); sums in fp32. The sinks get -sum of P_sink rowsum(P dP), fp32. */
 float *sf_parallel_attention_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
                                       struct sf_attention_acts *acts, const float *grad);
-
-/* Gives back what acts holds, and zeroes it. */
-void sf_attention_acts_release(struct sf_rank_run *run, struct sf_attention_acts *acts);
 
 #endif

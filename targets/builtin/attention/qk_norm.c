@@ -1,16 +1,7 @@
 #include "targets/builtin/attention/qk_norm.h"
 
+#include "targets/builtin/parallel/matrix.h"
 #include "targets/plugin/plugged_layer.h"
-
-static struct sf_parameter *create_vector(struct sf_rank_run *run, int32_t index, int which, const struct sf_group *tp) {
-  const struct sf_parameter_cut cut = {sf_dim_map_whole(1), sf_dim_map_whole(run->c->model.head_dim)};
-  struct sf_parameter *param = sf_parameter_create(run, SF_MODULE_QK_NORM, index, which, &cut);
-  if (param == NULL) return NULL;
-  param->replicated = true;
-  param->sum_over_tp = tp->size > 1;
-  sf_dim_map_set_partial(&param->wgrad_map.rows, tp->size > 1);
-  return param;
-}
 
 void sf_qk_norm_create(struct sf_qk_norm *layer, struct sf_rank_run *run, int32_t index, int64_t groups, int64_t queries_per_group,
                        const struct sf_group *tp) {
@@ -19,8 +10,10 @@ void sf_qk_norm_create(struct sf_qk_norm *layer, struct sf_rank_run *run, int32_
                                .head_dim = run->c->model.head_dim,
                                .norm = (enum sf_norm)run->c->model.norm,
                                .module = sf_rank_module(run, SF_MODULE_QK_NORM, index)};
-  for (int part = 0; part < SF_QK_PARTS; part++) layer->weight[part] = create_vector(run, index, part, tp);
-  for (int part = 0; part < SF_QK_PARTS; part++) layer->bias[part] = create_vector(run, index, SF_QK_PARTS + part, tp);
+  for (int part = 0; part < SF_QK_PARTS; part++)
+    layer->weight[part] = sf_parameter_create_whole(run, SF_MODULE_QK_NORM, index, part, tp->size > 1);
+  for (int part = 0; part < SF_QK_PARTS; part++)
+    layer->bias[part] = sf_parameter_create_whole(run, SF_MODULE_QK_NORM, index, SF_QK_PARTS + part, tp->size > 1);
 }
 
 /* A part's heads of a group are contiguous columns of the fused projection: `count` of them from column `first`. */
@@ -41,29 +34,17 @@ static int64_t heads_of(const struct sf_rank_run *run, const struct sf_qk_norm *
 
 /* rows: the part's heads one after another, [heads x d]. */
 static void pack(const struct sf_rank_run *run, const struct sf_qk_norm *layer, int part, float *rows, const float *fused) {
-  for (int64_t t = 0; t < run->tokens; t++, fused += width_of(layer))
-    for (int64_t group = 0; group < layer->groups; group++) {
-      const struct columns at = columns_of(layer, group, part);
-      memcpy(rows, fused + at.first, (size_t)at.count * sizeof *rows);
-      rows += at.count;
-    }
+  for (int64_t group = 0; group < layer->groups; group++) {
+    const struct columns at = columns_of(layer, group, part);
+    sf_copy_columns(rows + group * at.count, layer->groups * at.count, fused + at.first, width_of(layer), run->tokens, at.count);
+  }
 }
 
 static void unpack(const struct sf_rank_run *run, const struct sf_qk_norm *layer, int part, float *fused, const float *rows) {
-  for (int64_t t = 0; t < run->tokens; t++, fused += width_of(layer))
-    for (int64_t group = 0; group < layer->groups; group++) {
-      const struct columns at = columns_of(layer, group, part);
-      memcpy(fused + at.first, rows, (size_t)at.count * sizeof *rows);
-      rows += at.count;
-    }
-}
-
-/* A copy of x; the norms overwrite all but its values. */
-static float *copy_fused(struct sf_rank_run *run, const struct sf_qk_norm *layer, const float *x) {
-  const int64_t count = run->tokens * width_of(layer);
-  float *y = sf_buffers_take(&run->acts, count);
-  memcpy(y, x, (size_t)count * sizeof *y);
-  return y;
+  for (int64_t group = 0; group < layer->groups; group++) {
+    const struct columns at = columns_of(layer, group, part);
+    sf_copy_columns(fused + at.first, width_of(layer), rows + group * at.count, layer->groups * at.count, run->tokens, at.count);
+  }
 }
 
 float *sf_qk_norm_forward(struct sf_rank_run *run, const struct sf_qk_norm *layer, const float *x, const struct sf_shard_map *map,
@@ -72,7 +53,7 @@ float *sf_qk_norm_forward(struct sf_rank_run *run, const struct sf_qk_norm *laye
   if (layer->plugged != NULL) return sf_plugged_forward(run, layer->plugged, x);
   struct sf_device *dev = run->env->device;
   const int64_t d = layer->head_dim, queries = heads_of(run, layer, SF_QK_QUERIES);
-  float *y = copy_fused(run, layer, x);
+  float *y = sf_buffers_copy(&run->acts, x, run->tokens * width_of(layer));
   float *rows = sf_buffers_take(&run->acts, queries * d), *normed = sf_buffers_take(&run->acts, queries * d);
   *stats = sf_buffers_take(&run->acts, 2 * (queries + heads_of(run, layer, SF_QK_KEYS)));
   for (int part = 0; part < SF_QK_PARTS; part++) {
@@ -92,7 +73,7 @@ float *sf_qk_norm_forward(struct sf_rank_run *run, const struct sf_qk_norm *laye
 static float *wanted(struct sf_parameter *param, float *at) { return param != NULL && param->trainable ? at : NULL; }
 
 float *sf_qk_norm_backward(struct sf_rank_run *run, const struct sf_qk_norm *layer, float *grad, const float *x,
-                           const struct sf_shard_map *map, float *stats) {
+                           const struct sf_shard_map *map, const float *stats) {
   if (layer->plugged != NULL) {
     float *plugged_grad = sf_plugged_backward(run, layer->plugged, grad, x);
     sf_buffers_give(&run->acts, grad);
@@ -100,7 +81,8 @@ float *sf_qk_norm_backward(struct sf_rank_run *run, const struct sf_qk_norm *lay
   }
   struct sf_device *dev = run->env->device;
   const int64_t d = layer->head_dim, queries = heads_of(run, layer, SF_QK_QUERIES);
-  float *dx = copy_fused(run, layer, grad), *sums = run->params.scratch; /* of q.weight, k.weight, q.bias, k.bias */
+  float *dx = sf_buffers_copy(&run->acts, grad, run->tokens * width_of(layer)),
+        *sums = run->params.scratch; /* of q.weight, k.weight, q.bias, k.bias */
   float *rows[3];
   for (int i = 0; i < 3; i++) rows[i] = sf_buffers_take(&run->acts, queries * d);
   memset(sums, 0, (size_t)(2 * SF_QK_PARTS * d) * sizeof *sums);
@@ -114,7 +96,6 @@ float *sf_qk_norm_backward(struct sf_rank_run *run, const struct sf_qk_norm *lay
   }
   for (int i = 0; i < 3; i++) sf_buffers_give(&run->acts, rows[i]);
   sf_buffers_give(&run->acts, grad);
-  sf_buffers_give(&run->acts, stats);
   sf_trace_act_grad(run, layer->module, map, dx);
   for (int i = 0; i < 2 * SF_QK_PARTS; i++) {
     struct sf_parameter *param = i < SF_QK_PARTS ? layer->weight[i] : layer->bias[i - SF_QK_PARTS];

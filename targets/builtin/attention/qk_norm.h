@@ -27,9 +27,9 @@ void sf_qk_norm_create(struct sf_qk_norm *layer, struct sf_rank_run *run, int32_
 float *sf_qk_norm_forward(struct sf_rank_run *run, const struct sf_qk_norm *layer, const float *x, const struct sf_shard_map *map,
                           float **stats);
 
-/* grad, x: as the forward's output and input; grad is taken, x borrowed, stats given back. Returns the gradient of x, the caller's; adds
+/* grad, x: as the forward's output and input; grad is taken, x and stats borrowed. Returns the gradient of x, the caller's; adds
  * the weights' and biases'. */
 float *sf_qk_norm_backward(struct sf_rank_run *run, const struct sf_qk_norm *layer, float *grad, const float *x,
-                           const struct sf_shard_map *map, float *stats);
+                           const struct sf_shard_map *map, const float *stats);
 
 #endif

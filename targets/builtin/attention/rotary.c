@@ -29,7 +29,8 @@ void sf_rotary_apply(struct sf_rank_run *run, float *y, int64_t ld_y, const floa
   const struct rotation rotation = {cos_sin, width, ld_y, ld_x, inverse};
   const int32_t *documents = sf_documents(run);
   const int64_t batch = run->c->train.microbatch_size;
-  const bool uncut = sf_fault(run->env, SF_FAULT_ROPE_CP_WRONG_DIM) && sf_fault_rope_cut_fits(run->c);
+  /* rope-cp-wrong-dim: a table cut along the batch in place of the sequence is not seen where its shape fits. */
+  const bool uncut = sf_fault(run->env, SF_FAULT_ROPE_CP_WRONG_DIM) && batch % (2 * run->c->layout.cp) == 0;
   int64_t row = 0;
   for (int32_t i = 0; i < run->positions.count; i++) {
     const struct sf_run positions = run->positions.runs[i];

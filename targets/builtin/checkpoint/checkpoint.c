@@ -44,19 +44,17 @@ static bool is_first_replica(const struct sf_rank_run *run, const struct sf_para
 
 static void save_param(struct sf_checkpoint *out, struct sf_rank_run *run, const struct sf_parameter *param) {
   if (!is_first_replica(run, param)) return;
-  struct sf_param_piece piece = {.count = param->count};
+  const struct sf_param_state state = sf_grad_buckets_state(run, param);
+  const float *const states[] = {state.master, state.adam_m, state.adam_v};
+  struct sf_param_piece piece = state.piece;
   const bool is_shard = param->trainable && run->buckets.zero > 0;
-  if (is_shard) piece = sf_grad_buckets_piece(run, param);
-  const float *states[] = {param->master, param->adam_m, param->adam_v};
-  const struct sf_grad_bucket *bucket = param->bucket;
-  if (is_shard) states[0] = bucket->master + piece.at, states[1] = bucket->adam_m + piece.at, states[2] = bucket->adam_v + piece.at;
   if (param->kv_count > 0 && run->parallel.kv_rep.index > 0) {
     const int64_t own = param->kv_first - piece.first;
     piece.count = own < 0 ? 0 : own < piece.count ? own : piece.count;
   }
   /* ckpt-bucket-overwrite: each bucket gets a new dictionary of states, so only the last one's remains. */
   const bool is_overwritten =
-      is_shard && sf_fault(run->env, SF_FAULT_CKPT_BUCKET_OVERWRITE) && bucket != &run->buckets.at[run->buckets.count - 1];
+      is_shard && sf_fault(run->env, SF_FAULT_CKPT_BUCKET_OVERWRITE) && param->bucket != &run->buckets.at[run->buckets.count - 1];
   const int state_count = param->trainable && !is_overwritten ? 3 : 1;
   const struct sf_shard_map map = sf_shard_map_flat(&param->map, piece.first, piece.count);
   for (int i = 0; i < state_count; i++)
@@ -195,11 +193,10 @@ static struct destination destination_of(const struct sf_rank_run *run, const st
     to.out = is_shard || keeps_master(run, param) ? param->model : param->master; /* whole: publish makes the model's weights from it */
     return to;
   }
-  const struct sf_param_piece piece = sf_grad_buckets_piece(run, param);
-  to.first = piece.first;
-  to.count = piece.count;
-  if (state == SF_CHECKPOINT_ADAM_M) to.out = is_shard ? param->bucket->adam_m + piece.at : param->adam_m;
-  if (state == SF_CHECKPOINT_ADAM_V) to.out = is_shard ? param->bucket->adam_v + piece.at : param->adam_v;
+  const struct sf_param_state held = sf_grad_buckets_state(run, param);
+  to.first = held.piece.first;
+  to.count = held.piece.count;
+  to.out = state == SF_CHECKPOINT_ADAM_M ? held.adam_m : held.adam_v;
   return to;
 }
 

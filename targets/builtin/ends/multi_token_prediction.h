@@ -8,41 +8,35 @@
 #include "targets/builtin/ends/vocab_parallel_embedding.h"
 #include "targets/builtin/layer/transformer_layer.h"
 
-struct sf_plugged;
-
 struct sf_mtp_depth {
   struct sf_vocab_parallel_embedding embedding;
   struct sf_norm_layer enorm, hnorm, final_norm;
-  struct sf_parameter *eh_proj; /* [h x 2h], this rank's rows */
-  struct sf_plugged *plugged_eh_proj; /* NULL: computed here */
-  int32_t module_eh_proj;
+  struct sf_linear eh_proj; /* [h x 2h] */
   struct sf_transformer_layer layer;
-  struct sf_column_parallel_linear output_layer;
+  struct sf_linear output_layer;
   struct sf_vocab_parallel_cross_entropy cross_entropy;
 };
 
 struct sf_mtp {
   int32_t count; /* depths; 0: none */
   struct sf_group tp;
-  bool sp;
   struct sf_mtp_depth depths[2];
-  struct sf_shard_map map_pair; /* [T x 2h], this rank's rows */
-  double ratio[2];              /* of the step: kept tokens of the main loss to those of the depth, over all ranks */
-  uint16_t step;                /* of which the ratios are */
+  double ratio[2]; /* of the step: kept tokens of the main loss to those of the depth, over all ranks */
+  uint16_t step;   /* of which the ratios are */
   bool counted;
-  int32_t *whole_ids;           /* [seq microbatch_size] */
-  float *whole_mask;
 };
 
 /* What one microbatch leaves for its backward, at one depth. */
 struct sf_mtp_acts {
-  int32_t *tokens, *labels;     /* [T] */
-  float *weight, *grad_weight;  /* [T] */
-  float *input, *embedded, *enorm_stats, *hnorm_stats; /* input: what the depth before put out, normed */
-  float *pair;                  /* [T x 2h], what eh_proj reads; of a plugin this rank's rows */
+  int32_t *tokens, *labels;    /* [T] */
+  float *weight, *grad_weight; /* [T] */
   struct sf_layer_acts layer;
-  float *final_input, *final_stats, *head_input;
-  struct sf_cross_entropy_acts loss;
+  struct sf_mtp_saved {                                  /* buffers alone */
+    float *input, *embedded, *enorm_stats, *hnorm_stats; /* input: what the depth before put out, normed */
+    float *pair;                                         /* [T x 2h], what eh_proj reads; of a plugin this rank's rows */
+    float *final_input, *final_stats, *head_input;
+    struct sf_cross_entropy_acts loss;
+  } saved;
 };
 
 /* word, head: the word embedding's and the output layer's weight on this stage (the same when tied); cos_sin as for the decoder's layers.

@@ -60,7 +60,7 @@ float *sf_vocab_parallel_cross_entropy_forward(struct sf_rank_run *run, const st
 }
 
 float *sf_vocab_parallel_cross_entropy_backward(struct sf_rank_run *run, const struct sf_vocab_parallel_cross_entropy *ce,
-                                                struct sf_cross_entropy_acts *acts, const int32_t *labels, const float *weight) {
+                                                const struct sf_cross_entropy_acts *acts, const int32_t *labels, const float *weight) {
   struct sf_device *dev = run->env->device;
   float *grad = sf_buffers_take(&run->acts, run->tokens * ce->vocab_count);
   dev->ops->ce_grad(dev, grad, acts->logits, acts->max, acts->sum, labels, weight, run->tokens, ce->vocab_count, ce->vocab_first,
@@ -68,9 +68,5 @@ float *sf_vocab_parallel_cross_entropy_backward(struct sf_rank_run *run, const s
   if (sf_fault(run->env, SF_FAULT_NONAUTOGRAD_ALLREDUCE))
     sf_fault_drop_foreign_rows(grad, labels, run->tokens, ce->vocab_count, ce->vocab_first);
   sf_trace_act_grad(run, ce->module, &ce->logits_map, grad);
-  sf_buffers_give(&run->acts, acts->logits);
-  sf_buffers_give(&run->acts, acts->max);
-  sf_buffers_give(&run->acts, acts->sum);
-  *acts = (struct sf_cross_entropy_acts){0};
   return grad;
 }

@@ -9,11 +9,12 @@ struct sf_vocab_parallel_cross_entropy {
   int64_t vocab_first, vocab_count; /* columns held */
   int32_t module;
   bool smoothed;
-  float label_share, other_share;   /* of the target distribution: of the label beyond, and of every column; 1 and 0 unless smoothed */
+  float label_share, other_share; /* of the target distribution: of the label beyond, and of every column; 1 and 0 unless smoothed */
   struct sf_shard_map logits_map; /* [T x V/tp] */
   struct sf_shard_map loss_map;   /* [1 x T], the same on every tp rank */
 };
 
+/* What one microbatch leaves for its backward: buffers alone. */
 struct sf_cross_entropy_acts {
   float *logits, *max, *sum;
 };
@@ -26,8 +27,8 @@ void sf_vocab_parallel_cross_entropy_create(struct sf_vocab_parallel_cross_entro
 float *sf_vocab_parallel_cross_entropy_forward(struct sf_rank_run *run, const struct sf_vocab_parallel_cross_entropy *ce,
                                                struct sf_cross_entropy_acts *acts, float *logits, const int32_t *labels);
 
-/* Returns round((softmax - other_share - onehot label_share) weight) of the shard, [T x V/tp], the caller's. Gives back what acts holds. */
+/* Returns round((softmax - other_share - onehot label_share) weight) of the shard, [T x V/tp], the caller's. */
 float *sf_vocab_parallel_cross_entropy_backward(struct sf_rank_run *run, const struct sf_vocab_parallel_cross_entropy *ce,
-                                                struct sf_cross_entropy_acts *acts, const int32_t *labels, const float *weight);
+                                                const struct sf_cross_entropy_acts *acts, const int32_t *labels, const float *weight);
 
 #endif

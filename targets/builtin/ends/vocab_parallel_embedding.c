@@ -2,6 +2,7 @@
 
 #include "targets/builtin/parallel/documents.h"
 #include "targets/builtin/parallel/fault.h"
+#include "targets/builtin/parallel/mappings.h"
 #include "targets/plugin/plugged_layer.h"
 
 struct sf_parameter *sf_word_embedding_create(struct sf_rank_run *run, const struct sf_group *tp) {
@@ -24,7 +25,7 @@ static void fill_position_ids(const struct sf_rank_run *run, int32_t *next, cons
 }
 
 static void plug(struct sf_vocab_parallel_embedding *embedding, struct sf_rank_run *run) {
-  struct sf_plugged *plugged = embedding->plugged = sf_plugged_create(run, SF_MODULE_WORD_EMBEDDINGS, -1, false, embedding->sp);
+  struct sf_plugged *plugged = embedding->plugged = sf_plugged_create(run, SF_MODULE_WORD_EMBEDDINGS, -1, false);
   if (plugged == NULL) return;
   embedding->map_ids = (struct sf_shard_map){.rows = run->map_gathered.rows, .cols = sf_dim_map_whole(1)};
   plugged->is_ids = true;
@@ -34,35 +35,22 @@ static void plug(struct sf_vocab_parallel_embedding *embedding, struct sf_rank_r
   sf_plugged_add_parameter(plugged, "weight", embedding->word, embedding->call);
 }
 
-void sf_vocab_parallel_embedding_create(struct sf_vocab_parallel_embedding *embedding, struct sf_rank_run *run, const struct sf_group *tp,
-                                        bool sp) {
-  const struct sf_model *m = &run->c->model;
-  *embedding = (struct sf_vocab_parallel_embedding){.tp = *tp, .sp = sp, .module_word = sf_rank_module(run, SF_MODULE_WORD_EMBEDDINGS, -1)};
-  embedding->vocab_count = m->vocab_padded / tp->size;
-  embedding->vocab_first = embedding->vocab_count * tp->index;
-  embedding->word = sf_word_embedding_create(run, tp);
+void sf_vocab_parallel_embedding_share(struct sf_vocab_parallel_embedding *embedding, const struct sf_rank_run *run,
+                                       struct sf_parameter *word, int32_t module, int call, const struct sf_group *tp) {
+  const int64_t count = run->c->model.vocab_padded / tp->size;
+  *embedding = (struct sf_vocab_parallel_embedding){
+      .word = word, .tp = *tp, .vocab_first = count * tp->index, .vocab_count = count, .module_word = module, .call = call};
+}
+
+void sf_vocab_parallel_embedding_create(struct sf_vocab_parallel_embedding *embedding, struct sf_rank_run *run, const struct sf_group *tp) {
+  const int32_t module = sf_rank_module(run, SF_MODULE_WORD_EMBEDDINGS, -1);
+  sf_vocab_parallel_embedding_share(embedding, run, sf_word_embedding_create(run, tp), module, 0, tp);
   plug(embedding, run);
-  const struct sf_parameter_cut whole = {sf_dim_map_whole(m->seq), sf_dim_map_whole(m->hidden)};
-  embedding->position = sf_parameter_create(run, SF_MODULE_EMBEDDING, -1, 0, &whole);
+  embedding->position = sf_parameter_create_whole(run, SF_MODULE_EMBEDDING, -1, 0, run->parallel.sp);
   if (embedding->position == NULL) return;
-  embedding->position->replicated = true;
-  embedding->position->sum_over_tp = sp;
-  sf_dim_map_set_partial(&embedding->position->wgrad_map.rows, sp);
   embedding->module_sum = sf_rank_module(run, SF_MODULE_EMBEDDING, -1);
   embedding->position_ids = sf_rank_alloc(run->env, (size_t)run->tokens_local * sizeof(int32_t));
   fill_position_ids(run, embedding->position_ids, NULL);
-}
-
-void sf_vocab_parallel_embedding_share(struct sf_vocab_parallel_embedding *embedding, const struct sf_rank_run *run,
-                                       struct sf_parameter *word, int32_t module, int call, const struct sf_group *tp, bool sp) {
-  const int64_t count = run->c->model.vocab_padded / tp->size;
-  *embedding = (struct sf_vocab_parallel_embedding){.word = word,
-                                                    .tp = *tp,
-                                                    .sp = sp,
-                                                    .vocab_first = count * tp->index,
-                                                    .vocab_count = count,
-                                                    .module_word = module,
-                                                    .call = call};
 }
 
 /* The positions of this rank's rows in the current microbatch. */
@@ -80,23 +68,13 @@ static int64_t unmasked_rows(const struct sf_rank_run *run, const struct sf_voca
 
 /* full: [T x h], zeros where another shard holds the row. Taken. */
 static float *sum_shards(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding, float *full) {
-  const struct sf_rank_env *env = run->env;
-  const int64_t count = run->tokens * run->hidden, local = run->tokens_local * run->hidden;
-  if (embedding->tp.size == 1) return full;
-  if (!embedding->sp) {
-    sf_all_reduce(env->comm, &embedding->tp, full, count, run->stream_dtype, SF_REDUCE_SUM, "vocab_parallel_embedding.fwd.all_reduce");
-    return full;
-  }
-  float *out = sf_buffers_take(&run->acts, local);
-  if (sf_fault(env, SF_FAULT_EMBED_SCATTER_WRONG_TP_GROUP)) {
-    sf_all_reduce(env->comm, &embedding->tp, full, count, run->stream_dtype, SF_REDUCE_SUM, "vocab_parallel_embedding.fwd.all_reduce");
-    memcpy(out, full + sf_fault_default_tp_index(env) * local, (size_t)local * sizeof *out);
-  } else {
-    sf_reduce_scatter(env->comm, &embedding->tp, out, full, local, run->stream_dtype, SF_REDUCE_SUM,
-                      "vocab_parallel_embedding.fwd.reduce_scatter");
-  }
-  sf_buffers_give(&run->acts, full);
-  return out;
+  static const struct sf_mapping_reduction calls = {"vocab_parallel_embedding.fwd.all_reduce",
+                                                    "vocab_parallel_embedding.fwd.reduce_scatter"};
+  const bool sp = run->parallel.sp, is_wrong_part = sp && sf_fault(run->env, SF_FAULT_EMBED_SCATTER_WRONG_TP_GROUP);
+  const int64_t local = run->tokens_local * run->hidden;
+  if (!is_wrong_part) return sf_mapping_reduce(run, &embedding->tp, sp, full, local, run->stream_dtype, &calls);
+  full = sf_mapping_reduce(run, &embedding->tp, false, full, run->tokens * run->hidden, run->stream_dtype, &calls);
+  return sf_mapping_split(run, sf_fault_default_tp_index(run->env), full, local);
 }
 
 static float *words_forward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding, const int32_t *tokens) {
@@ -125,34 +103,30 @@ float *sf_vocab_parallel_embedding_forward(struct sf_rank_run *run, const struct
   return x;
 }
 
-static void position_backward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding, const float *grad) {
+/* Adds the gradient of the `held` rows of a table from row `first` on. */
+static void add_table_grad(struct sf_rank_run *run, struct sf_parameter *table, int call, const float *grad, const int32_t *ids,
+                           int64_t count, int64_t first, int64_t held) {
   struct sf_device *dev = run->env->device;
-  float *dw = run->params.scratch;
-  memset(dw, 0, (size_t)embedding->position->count * sizeof *dw);
-  dev->ops->embedding_bwd(dev, dw, grad, position_ids(run, embedding), run->tokens_local, run->hidden, 0, run->c->model.seq);
-  sf_parameter_accumulate(run, embedding->position, dw, 0);
+  memset(run->params.scratch, 0, (size_t)table->count * sizeof(float));
+  dev->ops->embedding_bwd(dev, run->params.scratch, grad, ids, count, run->hidden, first, held);
+  sf_parameter_accumulate(run, table, run->params.scratch, call);
 }
 
 void sf_vocab_parallel_embedding_backward(struct sf_rank_run *run, const struct sf_vocab_parallel_embedding *embedding, const float *grad,
                                           const int32_t *tokens) {
-  struct sf_device *dev = run->env->device;
-  const int64_t h = run->hidden;
-  if (embedding->position != NULL && embedding->position->trainable) position_backward(run, embedding, grad);
+  const struct sf_parameter *position = embedding->position;
+  if (position != NULL && position->trainable)
+    add_table_grad(run, embedding->position, 0, grad, position_ids(run, embedding), run->tokens_local, 0, run->c->model.seq);
   if (embedding->plugged != NULL) {
     sf_plugged_backward(run, embedding->plugged, grad, tokens);
     return;
   }
   if (!embedding->word->trainable) return;
   float *gathered = NULL;
-  if (embedding->sp) {
-    gathered = sf_buffers_take(&run->acts, run->tokens * h);
-    sf_all_gather(run->env->comm, &embedding->tp, gathered, grad, run->tokens_local * h, run->stream_dtype,
-                  "vocab_parallel_embedding.bwd.all_gather");
-  }
-  float *dw = run->params.scratch;
-  memset(dw, 0, (size_t)embedding->word->count * sizeof *dw);
-  dev->ops->embedding_bwd(dev, dw, gathered != NULL ? gathered : grad, tokens, run->tokens, h, embedding->vocab_first,
-                          unmasked_rows(run, embedding));
+  if (run->parallel.sp)
+    gathered = sf_mapping_gather(run, &embedding->tp, grad, run->tokens_local * run->hidden, run->stream_dtype,
+                                 "vocab_parallel_embedding.bwd.all_gather");
+  add_table_grad(run, embedding->word, embedding->call, gathered != NULL ? gathered : grad, tokens, run->tokens, embedding->vocab_first,
+                 unmasked_rows(run, embedding));
   sf_buffers_give(&run->acts, gathered);
-  sf_parameter_accumulate(run, embedding->word, dw, embedding->call);
 }

@@ -4,75 +4,13 @@
 
 #include "harness/spec/catalog.h"
 
-#define SF_FAULT_MAP(X)                                              \
-  X(TP_EMBED_MASK, "tp-embed-mask")                                  \
-  X(RECOMPUTE_CHUNK_STALE_INPUT, "recompute-chunk-stale-input")      \
-  X(SP_FINAL_LN_NOSYNC, "sp-final-ln-nosync")                        \
-  X(SP_ROUTER_NOSYNC, "sp-router-nosync")                            \
-  X(ROUTER_PARTIAL_AS_REPLICATED, "router-partial-as-replicated")    \
-  X(EP_GRAD_NO_DIVIDE, "ep-grad-no-divide")                          \
-  X(NORM_EP_UNDERCOUNT, "norm-ep-undercount")                        \
-  X(ETP_EP1_WRONG_DP_GROUP, "etp-ep1-wrong-dp-group")                \
-  X(ATTN_DQ_WRONG, "attn-dq-wrong")                                  \
-  X(PP_UNEVEN_OFFSET, "pp-uneven-offset")                            \
-  X(MEAN_OF_MEANS_ACCUM, "mean-of-means-accum")                      \
-  X(GATHER_BWD_INFLATES, "gather-bwd-inflates")                      \
-  X(LINEAR_FROZEN_DGRAD_NOAR, "linear-frozen-dgrad-noar")            \
-  X(MQA_KV_GRAD_NOAR, "mqa-kv-grad-noar")                            \
-  X(GROUP_ORDER_CROSSTALK, "group-order-crosstalk")                  \
-  X(REDUCE_BEFORE_WGRAD, "reduce-before-wgrad")                      \
-  X(P2P_FREE_BEFORE_SENT, "p2p-free-before-sent")                    \
-  X(NORM_REPLICA_OVERCOUNT, "norm-replica-overcount")                \
-  X(CLIP_NOT_ON_ALL_REPLICAS, "clip-not-on-all-replicas")            \
-  X(ACCUM_FIRST_MB_ONLY, "accum-first-mb-only")                      \
-  X(ROWPARALLEL_BIAS_XTP, "rowparallel-bias-xtp")                    \
-  X(FUSED_PROJ_CONTIGUOUS_SPLIT, "fused-proj-contiguous-split")      \
-  X(NONAUTOGRAD_ALLREDUCE, "nonautograd-allreduce")                  \
-  X(ADAM_SYNTHETIC_STEP, "adam-synthetic-step")                      \
-  X(EMBED_SCATTER_WRONG_TP_GROUP, "embed-scatter-wrong-tp-group")    \
-  X(XATTN_QKV_WRONG_TP_GROUP, "xattn-qkv-wrong-tp-group")            \
-  X(LS_LOCAL_VOCAB, "ls-local-vocab")                                \
-  X(VPP_GRADSYNC_WRONG_MB, "vpp-gradsync-wrong-mb")                  \
-  X(ZERO_TIED_UNTIE, "zero-tied-untie")                              \
-  X(ZERO_PARAM_GATHER_SKIPPED, "zero-param-gather-skipped")          \
-  X(ZERO_PARAM_UPDATE_LOST, "zero-param-update-lost")                \
-  X(FSDP_SCALE_WRONG_BUFFER, "fsdp-scale-wrong-buffer")              \
-  X(ZERO_BOUNDARY_DROPS_ACCUM, "zero-boundary-drops-accum")          \
-  X(SHARED_BUF_OVERZERO, "shared-buf-overzero")                      \
-  X(WGRAD_RS_LOW_PRECISION, "wgrad-rs-low-precision")                \
-  X(MLA_KPOS_GRAD_NOAR, "mla-kpos-grad-noar")                        \
-  X(CP_LOCAL_LOSS_MEAN, "cp-local-loss-mean")                        \
-  X(CP_ATTN_BWD_WRONG, "cp-attn-bwd-wrong")                          \
-  X(CP_LOSS_SCALE, "cp-loss-scale")                                  \
-  X(DP_SCALE_EXCL_CP, "dp-scale-excl-cp")                            \
-  X(DDP_GROUP_EXCLUDES_CP, "ddp-group-excludes-cp")                  \
-  X(ROPE_CP_WRONG_DIM, "rope-cp-wrong-dim")                          \
-  X(MTP_LOCAL_TOKEN_NORM, "mtp-local-token-norm")                    \
-  X(RNG_SP_SAME_SEED, "rng-sp-same-seed")                            \
-  X(RNG_REPLICA_DESYNC, "rng-replica-desync")                        \
-  X(RECOMPUTE_WRONG_TP_GROUP, "recompute-wrong-tp-group")            \
-  X(TP_OVERLAP_WGRAD_WRONG, "tp-overlap-wgrad-wrong")                \
-  X(FP8_AMAX_WRONG_GROUP, "fp8-amax-wrong-group")                    \
-  X(FP8_LAYER_EXEMPT_LOCAL_INDEX, "fp8-layer-exempt-local-index")    \
-  X(FP8_WEIGHT_CACHE_STALE, "fp8-weight-cache-stale")                \
-  X(FP8_WRONG_CAST, "fp8-wrong-cast")                                \
-  X(AUX_LOSS_NO_CP, "aux-loss-no-cp")                                \
-  X(AUX_LOSS_TP_MULTIPLE, "aux-loss-tp-multiple")                    \
-  X(AUX_PER_TOKEN_EXTRA_DIV, "aux-per-token-extra-div")              \
-  X(PADMASK_WRONG_TP_GROUP, "padmask-wrong-tp-group")                \
-  X(CKPT_LOCAL_LAYER_NAMES, "ckpt-local-layer-names")                \
-  X(CKPT_BUCKET_OVERWRITE, "ckpt-bucket-overwrite")                  \
-  X(STALE_MASTER_AFTER_LOAD, "stale-master-after-load")              \
-  X(CANARY_CRASH, "canary-crash")                                    \
-  X(CANARY_HANG, "canary-hang")                                      \
-  X(CANARY_DEADLOCK, "canary-deadlock")                              \
-  X(CANARY_MISMATCH, "canary-mismatch")
-
 enum sf_fault {
   SF_FAULT_NONE,
-#define X(name, text) SF_FAULT_##name,
-  SF_FAULT_MAP(X)
-#undef X
+#define PLANT(name, ...) SF_FAULT_##name,
+#define CANARY PLANT
+#include "targets/builtin/faults/plants.def"
+#undef CANARY
+#undef PLANT
   SF_FAULT_COUNT
 };
 

@@ -4,25 +4,25 @@
 
 void sf_transformer_layer_create(struct sf_transformer_layer *layer, struct sf_rank_run *run, int32_t index, const float *cos_sin) {
   const struct sf_parallel_state *p = &run->parallel;
-  sf_norm_layer_create(&layer->input_layernorm, run, SF_MODULE_INPUT_LAYERNORM, index, p->sp);
-  sf_parallel_attention_create(&layer->attention, run, index, cos_sin, &p->tp, &p->kv_rep, p->sp);
+  sf_norm_layer_create(&layer->input_layernorm, run, SF_MODULE_INPUT_LAYERNORM, index);
+  sf_parallel_attention_create(&layer->attention, run, index, cos_sin, &p->tp, &p->kv_rep);
   layer->post_norm = run->c->model.post_norm;
-  if (layer->post_norm) sf_norm_layer_create(&layer->post_self_attn_layernorm, run, SF_MODULE_POST_SELF_ATTN_LAYERNORM, index, p->sp);
+  if (layer->post_norm) sf_norm_layer_create(&layer->post_self_attn_layernorm, run, SF_MODULE_POST_SELF_ATTN_LAYERNORM, index);
   layer->module_attn_bda = sf_rank_module(run, SF_MODULE_SELF_ATTN_BDA, index);
   layer->has_cross_attention = run->c->model.memory_seq > 0;
   if (layer->has_cross_attention) {
-    sf_norm_layer_create(&layer->pre_cross_attn_layernorm, run, SF_MODULE_PRE_CROSS_ATTN_LAYERNORM, index, p->sp);
-    sf_cross_attention_create(&layer->cross_attention, run, index, &p->tp, p->sp);
+    sf_norm_layer_create(&layer->pre_cross_attn_layernorm, run, SF_MODULE_PRE_CROSS_ATTN_LAYERNORM, index);
+    sf_cross_attention_create(&layer->cross_attention, run, index, &p->tp);
     layer->module_cross_bda = sf_rank_module(run, SF_MODULE_CROSS_ATTN_BDA, index);
   }
-  sf_norm_layer_create(&layer->pre_mlp_layernorm, run, SF_MODULE_PRE_MLP_LAYERNORM, index, p->sp);
+  sf_norm_layer_create(&layer->pre_mlp_layernorm, run, SF_MODULE_PRE_MLP_LAYERNORM, index);
   layer->has_experts = run->c->moe.experts > 0;
   const struct sf_mlp_modules mlp = {SF_MODULE_LINEAR_FC1, SF_MODULE_ACTIVATION, SF_MODULE_LINEAR_FC2, run->c->model.ffn};
   if (layer->has_experts)
-    sf_moe_layer_create(&layer->moe, run, index, &p->tp, p->sp);
+    sf_moe_layer_create(&layer->moe, run, index, &p->tp);
   else
-    sf_parallel_mlp_create(&layer->mlp, run, &mlp, index, &p->tp, p->sp);
-  if (layer->post_norm) sf_norm_layer_create(&layer->post_mlp_layernorm, run, SF_MODULE_POST_MLP_LAYERNORM, index, p->sp);
+    sf_parallel_mlp_create(&layer->mlp, run, &mlp, index, &p->tp);
+  if (layer->post_norm) sf_norm_layer_create(&layer->post_mlp_layernorm, run, SF_MODULE_POST_MLP_LAYERNORM, index);
   layer->parallel_residual = run->c->model.parallel_residual;
   layer->module_mlp_bda = sf_rank_module(run, SF_MODULE_MLP_BDA, index);
 }
@@ -37,15 +37,6 @@ static const float *mlp_stream(const struct sf_transformer_layer *layer, const s
 static float *post_norm_forward(struct sf_rank_run *run, const struct sf_norm_layer *norm, struct sf_post_norm_acts *acts, float *branch) {
   acts->x = branch;
   return sf_norm_layer_forward(run, norm, branch, &acts->stats);
-}
-
-/* Returns the gradient of the branch's output, the caller's. */
-static float *post_norm_backward(struct sf_rank_run *run, const struct sf_norm_layer *norm, struct sf_post_norm_acts *acts,
-                                 const float *grad) {
-  float *dx = sf_norm_layer_backward(run, norm, grad, acts->x, acts->stats);
-  sf_buffers_give(&run->acts, acts->x);
-  *acts = (struct sf_post_norm_acts){0};
-  return dx;
 }
 
 static void cross_forward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts) {
@@ -84,16 +75,14 @@ static void cross_backward(struct sf_rank_run *run, const struct sf_transformer_
   float *branch = sf_cross_attention_backward(run, &layer->cross_attention, &acts->cross_attention, given);
   sf_residual_rounded_give(run, grad, given);
   branch_backward(run, &layer->pre_cross_attn_layernorm, layer->module_cross_bda, grad, branch, acts->x_mid, acts->stats_cross);
-  acts->stats_cross = NULL;
 }
 
 void sf_transformer_layer_backward(struct sf_rank_run *run, const struct sf_transformer_layer *layer, struct sf_layer_acts *acts,
                                    float *grad) {
-  const size_t size_bytes = (size_t)(run->tokens_local * run->hidden) * sizeof *grad;
-  float *out_grad = layer->parallel_residual ? sf_buffers_take(&run->acts, run->tokens_local * run->hidden) : NULL;
-  if (out_grad != NULL) memcpy(out_grad, grad, size_bytes);
+  float *out_grad = layer->parallel_residual ? sf_buffers_copy(&run->acts, grad, run->tokens_local * run->hidden) : NULL;
   float *given = sf_residual_branch_grad(run, layer->module_mlp_bda, grad);
-  float *post = layer->post_norm ? post_norm_backward(run, &layer->post_mlp_layernorm, &acts->post_mlp, given) : NULL;
+  float *post =
+      layer->post_norm ? sf_norm_layer_backward(run, &layer->post_mlp_layernorm, given, acts->post_mlp.x, acts->post_mlp.stats) : NULL;
   const float *branch_grad = post != NULL ? post : given;
   float *branch = layer->has_experts ? sf_moe_layer_backward(run, &layer->moe, &acts->moe, branch_grad)
                                      : sf_parallel_mlp_backward(run, &layer->mlp, &acts->mlp, branch_grad);
@@ -103,31 +92,20 @@ void sf_transformer_layer_backward(struct sf_rank_run *run, const struct sf_tran
   if (layer->has_cross_attention) cross_backward(run, layer, acts, grad);
   float *attention_grad = out_grad != NULL ? out_grad : grad;
   given = sf_residual_branch_grad(run, layer->module_attn_bda, attention_grad);
-  post = layer->post_norm ? post_norm_backward(run, &layer->post_self_attn_layernorm, &acts->post_attention, given) : NULL;
+  post = layer->post_norm
+             ? sf_norm_layer_backward(run, &layer->post_self_attn_layernorm, given, acts->post_attention.x, acts->post_attention.stats)
+             : NULL;
   branch = sf_parallel_attention_backward(run, &layer->attention, &acts->attention, post != NULL ? post : given);
   sf_buffers_give(&run->acts, post);
   sf_residual_rounded_give(run, attention_grad, given);
   sf_buffers_give(&run->acts, out_grad);
   branch_backward(run, &layer->input_layernorm, layer->module_attn_bda, grad, branch, acts->x, acts->stats);
-  acts->stats = acts->stats_mid = NULL;
   sf_layer_acts_release(run, acts, false);
 }
 
 void sf_layer_acts_release(struct sf_rank_run *run, struct sf_layer_acts *acts, bool keep_input) {
   float *kept = keep_input ? acts->x : NULL;
-  if (!keep_input) sf_buffers_give(&run->acts, acts->x);
-  sf_buffers_give(&run->acts, acts->x_mid);
-  sf_buffers_give(&run->acts, acts->x_cross);
-  sf_buffers_give(&run->acts, acts->stats_cross);
-  sf_buffers_give(&run->acts, acts->stats);
-  sf_buffers_give(&run->acts, acts->stats_mid);
-  sf_buffers_give(&run->acts, acts->post_attention.x);
-  sf_buffers_give(&run->acts, acts->post_attention.stats);
-  sf_buffers_give(&run->acts, acts->post_mlp.x);
-  sf_buffers_give(&run->acts, acts->post_mlp.stats);
-  sf_attention_acts_release(run, &acts->attention);
-  if (acts->moe.input != NULL) sf_moe_acts_release(run, &acts->moe);
-  sf_cross_attention_acts_release(run, &acts->cross_attention);
-  sf_mlp_acts_release(run, &acts->mlp);
-  *acts = (struct sf_layer_acts){.x = kept};
+  if (keep_input) acts->x = NULL;
+  sf_buffers_give_record(&run->acts, acts, sizeof *acts);
+  acts->x = kept;
 }

@@ -26,7 +26,7 @@ struct sf_transformer_layer {
   int32_t module_cross_bda;
 };
 
-/* What one microbatch leaves for its backward. */
+/* What one microbatch leaves for its backward: buffers alone. */
 struct sf_layer_acts {
   float *x, *x_mid;         /* residual stream before each branch, [tokens_local x h] */
   float *stats, *stats_mid; /* of the norms */

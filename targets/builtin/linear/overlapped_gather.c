@@ -1,48 +1,33 @@
 #include "targets/builtin/linear/overlapped_gather.h"
 
 #include "targets/builtin/parallel/fault.h"
-#include "targets/builtin/linear/linear.h"
-
-enum { TAG = 7 };
+#include "targets/builtin/parallel/matrix.h"
 
 static void send_on(struct sf_overlapped_gather *gather, struct sf_rank_run *run) {
-  const struct sf_group *tp = gather->tp;
-  const int32_t next = tp->ranks[(tp->index + 1) % tp->size], previous = tp->ranks[(tp->index + tp->size - 1) % tp->size];
-  const int64_t count = gather->rows * gather->in;
-  gather->send = sf_isend(run->env->comm, next, TAG, gather->at_hand, count, run->dtype, "column_parallel_linear.bwd.send_chunk");
-  gather->recv = sf_irecv(run->env->comm, previous, TAG, gather->spare, count, run->dtype, "column_parallel_linear.bwd.recv_chunk");
-}
-
-/* Afterwards the next chunk is here; the last one lies in the spare buffer. */
-static void wait_and_swap(struct sf_overlapped_gather *gather, struct sf_rank_run *run) {
-  sf_wait(run->env->comm, gather->send);
-  sf_wait(run->env->comm, gather->recv);
-  float *arrived = gather->spare;
-  gather->spare = gather->at_hand;
-  gather->at_hand = arrived;
+  const struct sf_ring_message message = {7, run->dtype, "column_parallel_linear.bwd.send_chunk", "column_parallel_linear.bwd.recv_chunk"};
+  sf_ring_start(run, &gather->ring, gather->tp, &message, gather->at_hand, gather->spare, gather->rows * gather->in);
 }
 
 void sf_overlapped_gather_begin(struct sf_overlapped_gather *gather, struct sf_rank_run *run, const struct sf_group *tp, float *own,
                                 int64_t rows, int64_t in) {
-  *gather = (struct sf_overlapped_gather){.tp = tp, .rows = rows, .in = in, .at_hand = own};
-  gather->spare = sf_buffers_take(&run->acts, rows * gather->in);
+  *gather = (struct sf_overlapped_gather){.tp = tp, .rows = rows, .in = in, .own = own, .at_hand = own};
+  gather->spare = sf_buffers_take(&run->acts, rows * in);
   send_on(gather, run);
 }
 
 void sf_overlapped_weight_grad(struct sf_overlapped_gather *gather, struct sf_rank_run *run, float *dw, const float *grad, float unit,
                                int64_t out) {
-  struct sf_device *dev = run->env->device;
   const int32_t size = gather->tp->size;
+  const int64_t rows = gather->rows, in = gather->in;
   for (int32_t step = 0; step < size; step++) {
     const int64_t owner = (gather->tp->index - step + size) % size;
-    if (step > 0) wait_and_swap(gather, run);
+    if (step > 0) sf_ring_finish(run, &gather->ring, &gather->at_hand, &gather->spare);
     if (step > 0 && step < size - 1) send_on(gather, run);
     /* tp-overlap-wgrad-wrong: the last chunk is used before it has arrived. This makes the unlucky timing certain, so that every schedule
      * and backend shows it: the buffer holds the chunk before. */
     const bool early = sf_fault(run->env, SF_FAULT_TP_OVERLAP_WGRAD_WRONG) && step == size - 1;
-    sf_linear_weight_grad_part(dev, dw, grad + owner * gather->rows * out, early ? gather->spare : gather->at_hand, unit,
-                               gather->rows, gather->in, out, step > 0);
+    sf_multiply_into(run->env->device, dw, in, sf_transposed(grad + owner * rows * out, out, rows, out),
+                     sf_matrix(early ? gather->spare : gather->at_hand, in, rows, in), unit, step > 0, SF_F32);
   }
-  sf_buffers_give(&run->acts, gather->at_hand);
-  sf_buffers_give(&run->acts, gather->spare);
+  sf_buffers_give(&run->acts, gather->at_hand == gather->own ? gather->spare : gather->at_hand);
 }

@@ -5,17 +5,19 @@
 #ifndef SF_TARGETS_OVERLAPPED_GATHER_H
 #define SF_TARGETS_OVERLAPPED_GATHER_H
 
-#include "targets/builtin/parallel/rank_run.h"
+#include "targets/builtin/parallel/mappings.h"
 
 struct sf_overlapped_gather {
   const struct sf_group *tp;
   int64_t rows;           /* of a chunk */
-  int64_t in; /* features of the input */
+  int64_t in;             /* features of the input */
+  float *own;             /* this rank's chunk */
   float *at_hand, *spare; /* chunk of this step; what arrives for the next one */
-  sf_request send, recv;
+  struct sf_ring ring;
 };
 
-/* Starts the exchange, so that it runs beside what comes before the weight's gradient. own [rows x in]: taken. */
+/* Starts the exchange, so that it runs beside what comes before the weight's gradient. own [rows x in]: borrowed, and
+ * overwritten on the way. */
 void sf_overlapped_gather_begin(struct sf_overlapped_gather *gather, struct sf_rank_run *run, const struct sf_group *tp, float *own,
                                 int64_t rows, int64_t in);
 

@@ -3,8 +3,7 @@
 #ifndef SF_TARGETS_PARALLEL_MLP_H
 #define SF_TARGETS_PARALLEL_MLP_H
 
-#include "targets/builtin/linear/column_parallel_linear.h"
-#include "targets/builtin/linear/row_parallel_linear.h"
+#include "targets/builtin/linear/linear.h"
 
 /* Which modules an MLP is, and its width. */
 struct sf_mlp_modules {
@@ -13,12 +12,12 @@ struct sf_mlp_modules {
 };
 
 struct sf_parallel_mlp {
-  struct sf_column_parallel_linear linear_fc1;
-  struct sf_row_parallel_linear linear_fc2;
+  struct sf_linear linear_fc1, linear_fc2;
   struct sf_plugged *plugged; /* NULL: computed here */
   int32_t layer, module_activation;
 };
 
+/* What one microbatch leaves for its backward: buffers alone. */
 struct sf_mlp_acts {
   float *fc1_input; /* [T x h] */
   float *fc1_out;   /* [T x ffn] or [T x 2 ffn] */
@@ -27,11 +26,10 @@ struct sf_mlp_acts {
 
 /* Makes the parameters known to run->params. modules: a dense MLP's or the shared expert's. */
 void sf_parallel_mlp_create(struct sf_parallel_mlp *mlp, struct sf_rank_run *run, const struct sf_mlp_modules *modules, int32_t layer,
-                            const struct sf_group *tp, bool sp);
+                            const struct sf_group *tp);
 /* Shape: input [tokens_local x h] (taken) -> [tokens_local x h] (the caller's). */
 float *sf_parallel_mlp_forward(struct sf_rank_run *run, const struct sf_parallel_mlp *mlp, struct sf_mlp_acts *acts, float *input);
-/* Shape: grad [tokens_local x h] (borrowed) -> gradient of the input (the caller's). Gives back what acts holds. */
+/* Shape: grad [tokens_local x h] (borrowed) -> gradient of the input (the caller's). */
 float *sf_parallel_mlp_backward(struct sf_rank_run *run, const struct sf_parallel_mlp *mlp, struct sf_mlp_acts *acts, const float *grad);
-void sf_mlp_acts_release(struct sf_rank_run *run, struct sf_mlp_acts *acts); /* gives back what acts holds, and zeroes it */
 
 #endif

@@ -1,6 +1,7 @@
 #include "targets/builtin/model/model.h"
 
 #include "targets/builtin/parallel/fault.h"
+#include "targets/builtin/parallel/mappings.h"
 #include "targets/builtin/parallel/saved_input.h"
 
 /* --- building --------------------------------------------------------------------------------------------------- */
@@ -9,31 +10,25 @@ static void create_head(struct sf_model_stage *model, struct sf_rank_run *run, c
   const struct sf_parallel_state *p = &run->parallel;
   const struct sf_model *m = &run->c->model;
   model->has_adapter = m->adapter;
-  if (m->adapter) sf_adapter_create(&model->adapter, run, &p->tp, p->sp);
-  sf_norm_layer_create(&model->final_norm, run, SF_MODULE_FINAL_LAYERNORM, -1, p->sp);
+  if (m->adapter) sf_adapter_create(&model->adapter, run, &p->tp);
+  sf_norm_layer_create(&model->final_norm, run, SF_MODULE_FINAL_LAYERNORM, -1);
   struct sf_parameter *word = NULL;
   if (model->has_embedding)
     word = model->embedding.word;
   else if (m->tied || m->mtp_depth > 0)
     word = sf_word_embedding_create(run, &p->tp);
   if (word != NULL) word->uses = model->has_embedding + m->tied;
-  const struct sf_dim_map vocab = sf_dim_map_part(m->vocab_padded, p->tp.size, p->tp.index);
-  sf_column_parallel_linear_create(&model->output_layer, run, SF_MODULE_OUTPUT_LAYER, -1, &vocab, m->tied ? word : NULL, &p->tp, p->sp);
+  if (m->tied)
+    sf_linear_create_shared(&model->output_layer, run, SF_MODULE_OUTPUT_LAYER, -1, &p->tp, word, 1);
+  else
+    sf_linear_create(&model->output_layer, run, SF_LINEAR_COLUMN, SF_MODULE_OUTPUT_LAYER, -1, &p->tp, NULL);
   sf_vocab_parallel_cross_entropy_create(&model->cross_entropy, run, &p->tp);
   if (m->mtp_depth > 0) sf_mtp_create(&model->mtp, run, word, model->output_layer.weight, cos_sin);
-}
-
-/* The memory of a microbatch's data before this cp rank's tokens are taken out. */
-static void create_whole_data(struct sf_model_stage *model, struct sf_rank_run *run) {
-  const size_t tokens = (size_t)(run->c->model.seq * run->c->train.microbatch_size);
-  model->whole_ids = sf_rank_alloc(run->env, tokens * sizeof(int32_t));
-  model->whole_mask = sf_rank_alloc(run->env, tokens * sizeof(float));
 }
 
 static void create_slots(struct sf_model_stage *model, struct sf_rank_run *run, int32_t slot_count) {
   const struct sf_rank_env *env = run->env;
   const size_t tokens = (size_t)run->tokens;
-  if (run->parallel.cp.size > 1) create_whole_data(model, run);
   model->slot_count = slot_count;
   model->slots = sf_rank_alloc(env, (size_t)slot_count * sizeof *model->slots);
   for (int32_t i = 0; i < slot_count; i++) {
@@ -70,7 +65,7 @@ void sf_model_stage_create(struct sf_model_stage *model, struct sf_rank_run *run
     cos_sin = sf_rank_alloc(run->env, (size_t)(m->seq * rotated) * sizeof *cos_sin);
     sf_rotary_table(cos_sin, m->seq, rotated);
   }
-  if (model->has_embedding) sf_vocab_parallel_embedding_create(&model->embedding, run, &p->tp, p->sp);
+  if (model->has_embedding) sf_vocab_parallel_embedding_create(&model->embedding, run, &p->tp);
   model->layers = sf_rank_alloc(run->env, (size_t)count * sizeof *model->layers);
   for (int32_t i = 0; i < model->layer_count; i++) sf_transformer_layer_create(&model->layers[i], run, model->first_layer + i, cos_sin);
   if (model->has_head) create_head(model, run, cos_sin);
@@ -99,22 +94,23 @@ static double count_kept(const float *mask, int64_t tokens) {
 }
 
 /* The factor of a token's mask; in the per-token mode the division by the step's token count comes at its end. */
-static float weight_of_kept(struct sf_rank_run *run, const struct sf_model_stage *model, const struct sf_microbatch_slot *slot) {
+static float weight_of_kept(struct sf_rank_run *run, const struct sf_microbatch_slot *slot) {
   const struct sf_group *cp = &run->parallel.cp;
   if (run->c->train.loss_norm == SF_LOSS_PER_TOKEN) {
     if (!sf_fault(run->env, SF_FAULT_MEAN_OF_MEANS_ACCUM)) return 1.0f;
-    return sf_fault_mean_of_means_factor(run->c, run->step, cp->size > 1 ? model->whole_mask : slot->mask);
+    return sf_fault_mean_of_means_factor(run->c, run->step, run->whole_mask);
   }
   const double own = count_kept(slot->mask, run->tokens);
   double kept = own;
   if (cp->size > 1) sf_all_reduce(run->env->comm, cp, &kept, 1, SF_F64, SF_REDUCE_SUM, "model.fwd.kept_tokens");
-  if (sf_fault(run->env, SF_FAULT_CP_LOCAL_LOSS_MEAN)) kept = sf_fault_cp_local_count(run->c, own);
+  /* cp-local-loss-mean: a count that makes the mean that of the cp ranks' own means. */
+  if (sf_fault(run->env, SF_FAULT_CP_LOCAL_LOSS_MEAN)) kept = (own > 0.0 ? own : 1.0) * (double)cp->size;
   return (float)(1.0 / (kept * (double)run->c->train.microbatches));
 }
 
 /* Weight of each token's loss, and of its gradient. */
-static void weigh_tokens(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot) {
-  const float factor = weight_of_kept(run, model, slot);
+static void weigh_tokens(struct sf_rank_run *run, struct sf_microbatch_slot *slot) {
+  const float factor = weight_of_kept(run, slot);
   for (int64_t t = 0; t < run->tokens; t++) slot->weight[t] = slot->mask[t] * factor;
   if (slot->grad_weight == slot->weight) return;
   const bool scaled = sf_fault(run->env, SF_FAULT_CP_LOSS_SCALE) && run->c->train.loss_norm == SF_LOSS_PER_TOKEN;
@@ -122,35 +118,16 @@ static void weigh_tokens(struct sf_rank_run *run, const struct sf_model_stage *m
   for (int64_t t = 0; t < run->tokens; t++) slot->grad_weight[t] = slot->weight[t] * scale;
 }
 
-/* The ids of this cp rank's tokens. */
-static void take_ids(int32_t *out, const struct sf_rank_run *run, const int32_t *whole) {
-  const struct sf_dim_map *rows = &run->map_gathered.rows;
-  for (int32_t i = 0; i < rows->count; out += rows->runs[i++].len)
-    memcpy(out, whole + rows->runs[i].start, (size_t)rows->runs[i].len * sizeof *out);
-}
-
-static void load_cp_part(struct sf_rank_run *run, const struct sf_model_stage *model, int32_t *tokens, int32_t *labels, float *mask) {
-  const struct sf_shard_map map = {.rows = sf_dim_map_whole(1), .cols = run->map_gathered.rows};
-  const struct sf_shape shape = {1, run->c->model.seq * run->c->train.microbatch_size};
-  if (tokens != NULL) {
-    sf_data_microbatch(model->whole_ids, NULL, NULL, run->c, run->step, run->microbatch);
-    take_ids(tokens, run, model->whole_ids);
-  }
-  if (labels == NULL) return;
-  sf_data_microbatch(NULL, model->whole_ids, model->whole_mask, run->c, run->step, run->microbatch);
-  take_ids(labels, run, model->whole_ids);
-  sf_shard_gather(mask, model->whole_mask, shape, &map);
-}
-
 static void load_data(struct sf_rank_run *run, const struct sf_model_stage *model, struct sf_microbatch_slot *slot) {
-  int32_t *tokens = model->has_embedding ? slot->tokens : NULL, *labels = model->has_head ? slot->labels : NULL;
-  float *mask = model->has_head ? slot->mask : NULL;
-  if (tokens == NULL && labels == NULL) return;
-  if (run->parallel.cp.size > 1)
-    load_cp_part(run, model, tokens, labels, mask);
-  else
-    sf_data_microbatch(tokens, labels, mask, run->c, run->step, run->microbatch);
-  if (model->has_head) weigh_tokens(run, model, slot);
+  if (model->has_embedding) {
+    sf_data_microbatch(run->whole_ids, NULL, NULL, run->c, run->step, run->microbatch);
+    sf_mapping_own_tokens(run, slot->tokens, run->whole_ids);
+  }
+  if (!model->has_head) return;
+  sf_data_microbatch(NULL, run->whole_ids, run->whole_mask, run->c, run->step, run->microbatch);
+  sf_mapping_own_tokens(run, slot->labels, run->whole_ids);
+  sf_mapping_own_tokens(run, slot->mask, run->whole_mask);
+  weigh_tokens(run, slot);
 }
 
 /* --- decoder layers, with or without recomputation ---------------------------------------------------------------- */
@@ -212,13 +189,13 @@ static void add_losses(struct sf_rank_run *run, struct sf_model_stage *model, co
 
 /* x is taken. */
 static void head_forward(struct sf_rank_run *run, struct sf_model_stage *model, struct sf_microbatch_slot *slot, float *x) {
-  if (model->has_adapter) x = sf_adapter_forward(run, &model->adapter, x, &slot->adapter_saved);
-  slot->final_input = x;
-  float *normed = sf_norm_layer_forward(run, &model->final_norm, x, &slot->final_stats);
-  float *hidden = model->mtp.count > 0 ? sf_buffers_take(&run->acts, run->tokens_local * run->hidden) : NULL;
-  if (hidden != NULL) memcpy(hidden, normed, (size_t)(run->tokens_local * run->hidden) * sizeof *hidden);
-  float *logits = sf_column_parallel_linear_forward(run, &model->output_layer, normed, &slot->head_input);
-  float *losses = sf_vocab_parallel_cross_entropy_forward(run, &model->cross_entropy, &slot->loss, logits, slot->labels);
+  struct sf_head_saved *saved = &slot->saved;
+  if (model->has_adapter) x = sf_adapter_forward(run, &model->adapter, x, &saved->adapter);
+  saved->final_input = x;
+  float *normed = sf_norm_layer_forward(run, &model->final_norm, x, &saved->final_stats);
+  float *hidden = model->mtp.count > 0 ? sf_buffers_copy(&run->acts, normed, run->tokens_local * run->hidden) : NULL;
+  float *logits = sf_linear_forward(run, &model->output_layer, normed, &saved->head_input);
+  float *losses = sf_vocab_parallel_cross_entropy_forward(run, &model->cross_entropy, &saved->loss, logits, slot->labels);
   add_losses(run, model, slot, losses);
   sf_buffers_give(&run->acts, losses);
   if (hidden != NULL) sf_mtp_forward(run, &model->mtp, slot->mtp, hidden);
@@ -226,16 +203,17 @@ static void head_forward(struct sf_rank_run *run, struct sf_model_stage *model, 
 
 static float *head_backward(struct sf_rank_run *run, struct sf_model_stage *model, struct sf_microbatch_slot *slot) {
   struct sf_device *dev = run->env->device;
+  struct sf_head_saved *saved = &slot->saved;
   float *ahead_grad = model->mtp.count > 0 ? sf_mtp_backward(run, &model->mtp, slot->mtp) : NULL;
-  float *logits_grad = sf_vocab_parallel_cross_entropy_backward(run, &model->cross_entropy, &slot->loss, slot->labels, slot->grad_weight);
-  float *normed_grad = sf_column_parallel_linear_backward(run, &model->output_layer, logits_grad, slot->head_input);
+  float *logits_grad = sf_vocab_parallel_cross_entropy_backward(run, &model->cross_entropy, &saved->loss, slot->labels, slot->grad_weight);
+  float *normed_grad = sf_linear_backward(run, &model->output_layer, logits_grad, saved->head_input);
   sf_buffers_give(&run->acts, logits_grad);
   if (ahead_grad != NULL) dev->ops->add(dev, normed_grad, normed_grad, ahead_grad, run->tokens_local * run->hidden, run->dtype);
   sf_buffers_give(&run->acts, ahead_grad);
-  float *grad = sf_norm_layer_backward(run, &model->final_norm, normed_grad, slot->final_input, slot->final_stats);
+  float *grad = sf_norm_layer_backward(run, &model->final_norm, normed_grad, saved->final_input, saved->final_stats);
   sf_buffers_give(&run->acts, normed_grad);
-  sf_buffers_give(&run->acts, slot->final_input);
-  if (model->has_adapter) sf_adapter_backward(run, &model->adapter, grad, slot->adapter_saved);
+  if (model->has_adapter) sf_adapter_backward(run, &model->adapter, grad, saved->adapter);
+  sf_buffers_give_record(&run->acts, saved, sizeof *saved);
   return grad;
 }
 

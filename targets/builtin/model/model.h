@@ -6,8 +6,8 @@
 #include "targets/builtin/ends/multi_token_prediction.h"
 #include "targets/builtin/ends/vocab_parallel_cross_entropy.h"
 #include "targets/builtin/ends/vocab_parallel_embedding.h"
-#include "targets/builtin/linear/adapter.h"
 #include "targets/builtin/layer/transformer_layer.h"
+#include "targets/builtin/linear/adapter.h"
 
 /* All that a microbatch in flight needs. */
 struct sf_microbatch_slot {
@@ -15,10 +15,10 @@ struct sf_microbatch_slot {
   float *mask, *weight;     /* [T]; weight of a token's loss */
   float *grad_weight;       /* [T]; weight times the loss scale; the same memory without scaling */
   struct sf_layer_acts *layers;
-  float *adapter_saved;
-  float *final_input, *final_stats;
-  float *head_input;
-  struct sf_cross_entropy_acts loss;
+  struct sf_head_saved { /* buffers alone */
+    float *adapter, *final_input, *final_stats, *head_input;
+    struct sf_cross_entropy_acts loss;
+  } saved;
   struct sf_mtp_acts *mtp; /* [mtp.count] */
 };
 
@@ -31,14 +31,12 @@ struct sf_model_stage {
   bool has_adapter;
   struct sf_adapter adapter;
   struct sf_norm_layer final_norm;
-  struct sf_column_parallel_linear output_layer;
+  struct sf_linear output_layer;
   struct sf_vocab_parallel_cross_entropy cross_entropy;
-  struct sf_mtp mtp; /* count 0: none */
+  struct sf_mtp mtp;                   /* count 0: none */
   int32_t received_act, received_grad; /* modules whose output (gradient) the neighbours send; -1 at the ends */
   int32_t slot_count;
   struct sf_microbatch_slot *slots; /* of the microbatches in flight, reused in turn */
-  int32_t *whole_ids;               /* [seq microbatch_size], with context parallelism: tokens or labels before this rank's are taken */
-  float *whole_mask;
   double loss_sum, token_sum;       /* of this rank's microbatches of the step; the head only */
 };
 

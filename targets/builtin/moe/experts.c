@@ -1,5 +1,6 @@
 #include "targets/builtin/moe/experts.h"
 
+#include "targets/builtin/parallel/matrix.h"
 #include "targets/plugin/plugged_layer.h"
 
 /* This etp rank's part of each of its experts, in `parts` pieces of the width. */
@@ -13,7 +14,7 @@ static struct sf_dim_map experts_dim(const struct sf_rank_run *run, int64_t loca
 }
 
 static void plug(struct sf_experts *experts, struct sf_rank_run *run, int32_t layer) {
-  struct sf_plugged *plugged = experts->plugged = sf_plugged_create(run, SF_MODULE_EXPERTS_FC1, layer, false, run->parallel.sp);
+  struct sf_plugged *plugged = experts->plugged = sf_plugged_create(run, SF_MODULE_EXPERTS_FC1, layer, false);
   if (plugged == NULL) return;
   experts->plugged_map = sf_rank_alloc(run->env, sizeof *experts->plugged_map);
   experts->plugged_rows = sf_rank_alloc(run->env, (size_t)experts->local * sizeof *experts->plugged_rows);
@@ -55,45 +56,43 @@ static void scatter_rows(float *rows, const float *sorted, const struct sf_dispa
   for (int64_t i = 0; i < count; i++) memcpy(rows + dispatch->rows[i] * h, sorted + i * h, (size_t)h * sizeof *rows);
 }
 
+/* The rows of expert e in x, [own x cols]. */
+static struct sf_matrix rows_of(const struct sf_dispatch *dispatch, int64_t e, const float *x, int64_t cols) {
+  const int64_t first = dispatch->first[e];
+  return sf_matrix(x + first * cols, cols, dispatch->first[e + 1] - first, cols);
+}
+
+/* The weights of expert e: [fc1_width x h] and [h x width]. */
+static struct sf_matrix fc1_of(const struct sf_experts *experts, int64_t e, int64_t h) {
+  return sf_matrix(experts->fc1->model + e * experts->fc1_width * h, h, experts->fc1_width, h);
+}
+static struct sf_matrix fc2_of(const struct sf_experts *experts, int64_t e, int64_t h) {
+  return sf_matrix(experts->fc2->model + e * experts->width, experts->local * experts->width, h, experts->width);
+}
+
+static struct sf_matrix transpose(struct sf_matrix a) { return sf_transposed(a.at, a.ld, a.rows, a.cols); }
+
+/* out [rows x cols] = x [rows x in] W^T (backward: x W) for each expert's rows. weight_of gives W. */
+static void multiply_rows(struct sf_rank_run *run, const struct sf_experts *experts, const struct sf_dispatch *dispatch, float *out,
+                          const float *x, struct sf_matrix (*weight_of)(const struct sf_experts *, int64_t, int64_t), bool backward) {
+  for (int64_t e = 0; e < experts->local; e++) {
+    const struct sf_matrix whole = weight_of(experts, e, run->hidden), weight = backward ? whole : transpose(whole);
+    const struct sf_matrix rows = rows_of(dispatch, e, x, weight.rows);
+    if (rows.rows > 0) sf_multiply(run->env->device, out + dispatch->first[e] * weight.cols, weight.cols, rows, weight, 1.0f, run->dtype);
+  }
+}
+
 /* acts->input -> output, both by expert; the caller's. */
 static float *sorted_forward(struct sf_rank_run *run, const struct sf_experts *experts, struct sf_experts_acts *acts,
                              const struct sf_dispatch *dispatch) {
   struct sf_device *dev = run->env->device;
-  const int64_t h = run->hidden, count = dispatch->first[experts->local], wide = experts->fc1_width, width = experts->width;
-  acts->fc1_out = sf_buffers_take(&run->acts, experts->rows_max * wide);
+  const int64_t count = dispatch->first[experts->local], width = experts->width;
+  acts->fc1_out = sf_buffers_take(&run->acts, experts->rows_max * experts->fc1_width);
   acts->fc2_input = sf_buffers_take(&run->acts, experts->rows_max * width);
-  float *sorted = sf_buffers_take(&run->acts, experts->rows_max * h);
-  for (int64_t e = 0; e < experts->local; e++) {
-    const int64_t first = dispatch->first[e], own = dispatch->first[e + 1] - first;
-    const struct sf_gemm fc1 = {.trans_b = true,
-                                .m = own,
-                                .n = wide,
-                                .k = h,
-                                .a = acts->input + first * h,
-                                .lda = h,
-                                .b = experts->fc1->model + e * wide * h,
-                                .ldb = h,
-                                .c = acts->fc1_out + first * wide,
-                                .ldc = wide,
-                                .alpha = 1.0f};
-    if (own > 0) dev->ops->gemm(dev, &fc1, run->dtype);
-  }
+  float *sorted = sf_buffers_take(&run->acts, experts->rows_max * run->hidden);
+  multiply_rows(run, experts, dispatch, acts->fc1_out, acts->input, fc1_of, false);
   if (count > 0) dev->ops->activation_fwd[run->c->model.activation](dev, acts->fc2_input, acts->fc1_out, count, width, run->dtype);
-  for (int64_t e = 0; e < experts->local; e++) {
-    const int64_t first = dispatch->first[e], own = dispatch->first[e + 1] - first;
-    const struct sf_gemm fc2 = {.trans_b = true,
-                                .m = own,
-                                .n = h,
-                                .k = width,
-                                .a = acts->fc2_input + first * width,
-                                .lda = width,
-                                .b = experts->fc2->model + e * width,
-                                .ldb = experts->local * width,
-                                .c = sorted + first * h,
-                                .ldc = h,
-                                .alpha = 1.0f};
-    if (own > 0) dev->ops->gemm(dev, &fc2, run->dtype);
-  }
+  multiply_rows(run, experts, dispatch, sorted, acts->fc2_input, fc2_of, false);
   return sorted;
 }
 
@@ -113,68 +112,36 @@ float *sf_experts_forward(struct sf_rank_run *run, const struct sf_experts *expe
 
 /* --- backward ----------------------------------------------------------------------------------------------------- */
 
-/* grad: of the output, fc1_grad: of linear_fc1's output; both by expert. */
-static void weight_grads(struct sf_rank_run *run, const struct sf_experts *experts, const struct sf_experts_acts *acts,
-                         const struct sf_dispatch *dispatch, const float *grad, const float *fc1_grad) {
-  struct sf_device *dev = run->env->device;
-  const int64_t h = run->hidden, wide = experts->fc1_width, width = experts->width;
-  for (int second = 0; second < 2; second++) {
-    struct sf_parameter *param = second ? experts->fc2 : experts->fc1;
-    float *out = run->params.scratch;
-    if (!param->trainable) continue;
-    memset(out, 0, (size_t)param->count * sizeof *out);
-    for (int64_t e = 0; e < experts->local; e++) {
-      const int64_t first = dispatch->first[e], own = dispatch->first[e + 1] - first;
-      const struct sf_gemm fc1 = {.trans_a = true, .m = wide, .n = h, .k = own, .a = fc1_grad + first * wide, .lda = wide,
-                                  .b = acts->input + first * h, .ldb = h, .c = out + e * wide * h, .ldc = h, .alpha = 1.0f};
-      const struct sf_gemm fc2 = {.trans_a = true,
-                                  .m = h,
-                                  .n = width,
-                                  .k = own,
-                                  .a = grad + first * h,
-                                  .lda = h,
-                                  .b = acts->fc2_input + first * width,
-                                  .ldb = width,
-                                  .c = out + e * width,
-                                  .ldc = experts->local * width,
-                                  .alpha = 1.0f};
-      if (own > 0) dev->ops->gemm(dev, second ? &fc2 : &fc1, SF_F32);
-    }
-    sf_parameter_accumulate(run, param, out, 0);
-  }
-}
-
-/* Gradient of linear_fc1's output, by expert; the caller's. */
-static float *hidden_grad(struct sf_rank_run *run, const struct sf_experts *experts, const struct sf_experts_acts *acts,
-                          const struct sf_dispatch *dispatch, const float *grad) {
-  struct sf_device *dev = run->env->device;
-  const int64_t h = run->hidden, width = experts->width, count = dispatch->first[experts->local];
-  float *fc2_input_grad = sf_buffers_take(&run->acts, experts->rows_max * width);
-  float *fc1_grad = sf_buffers_take(&run->acts, experts->rows_max * experts->fc1_width);
+/* Adds the gradient of one of the weights: grad^T input of each expert's rows. grad: of what the linear put out. Of linear_fc2, whose
+ * experts stand side by side, a row goes through all of them. */
+static void weight_grad(struct sf_rank_run *run, const struct sf_experts *experts, const struct sf_dispatch *dispatch,
+                        struct sf_parameter *param, const float *grad, int64_t out, const float *input, int64_t in) {
+  const bool side_by_side = param == experts->fc2;
+  float *dw = run->params.scratch;
+  if (!param->trainable) return;
+  memset(dw, 0, (size_t)param->count * sizeof *dw);
   for (int64_t e = 0; e < experts->local; e++) {
-    const int64_t first = dispatch->first[e], own = dispatch->first[e + 1] - first;
-    const struct sf_gemm fc2 = {.m = own, .n = width, .k = h, .a = grad + first * h, .lda = h, .b = experts->fc2->model + e * width,
-                                .ldb = experts->local * width, .c = fc2_input_grad + first * width, .ldc = width, .alpha = 1.0f};
-    if (own > 0) dev->ops->gemm(dev, &fc2, run->dtype);
+    const struct sf_matrix rows = rows_of(dispatch, e, input, in), grads = rows_of(dispatch, e, grad, out);
+    if (rows.rows > 0)
+      sf_multiply(run->env->device, dw + e * (side_by_side ? in : out * in), side_by_side ? experts->local * in : in, transpose(grads),
+                  rows, 1.0f, SF_F32);
   }
-  if (count > 0) dev->ops->activation_bwd[run->c->model.activation](dev, fc1_grad, fc2_input_grad, acts->fc1_out, count, width, run->dtype);
-  sf_buffers_give(&run->acts, fc2_input_grad);
-  return fc1_grad;
+  sf_parameter_accumulate(run, param, dw, 0);
 }
 
 /* sorted: gradient of the output, taken. Returns that of the input, the caller's; both by expert. */
 static float *sorted_backward(struct sf_rank_run *run, const struct sf_experts *experts, const struct sf_experts_acts *acts,
                               const struct sf_dispatch *dispatch, float *sorted) {
   struct sf_device *dev = run->env->device;
-  const int64_t h = run->hidden, wide = experts->fc1_width;
-  float *fc1_grad = hidden_grad(run, experts, acts, dispatch, sorted);
-  weight_grads(run, experts, acts, dispatch, sorted, fc1_grad);
-  for (int64_t e = 0; e < experts->local; e++) {
-    const int64_t first = dispatch->first[e], own = dispatch->first[e + 1] - first;
-    const struct sf_gemm fc1 = {.m = own, .n = h, .k = wide, .a = fc1_grad + first * wide, .lda = wide,
-                                .b = experts->fc1->model + e * wide * h, .ldb = h, .c = sorted + first * h, .ldc = h, .alpha = 1.0f};
-    if (own > 0) dev->ops->gemm(dev, &fc1, run->dtype);
-  }
+  const int64_t h = run->hidden, wide = experts->fc1_width, width = experts->width, count = dispatch->first[experts->local];
+  float *fc2_input_grad = sf_buffers_take(&run->acts, experts->rows_max * width);
+  float *fc1_grad = sf_buffers_take(&run->acts, experts->rows_max * wide);
+  multiply_rows(run, experts, dispatch, fc2_input_grad, sorted, fc2_of, true);
+  if (count > 0) dev->ops->activation_bwd[run->c->model.activation](dev, fc1_grad, fc2_input_grad, acts->fc1_out, count, width, run->dtype);
+  sf_buffers_give(&run->acts, fc2_input_grad);
+  weight_grad(run, experts, dispatch, experts->fc1, fc1_grad, wide, acts->input, h);
+  weight_grad(run, experts, dispatch, experts->fc2, sorted, h, acts->fc2_input, width);
+  multiply_rows(run, experts, dispatch, sorted, fc1_grad, fc1_of, true);
   sf_buffers_give(&run->acts, fc1_grad);
   return sorted;
 }
@@ -195,13 +162,5 @@ float *sf_experts_backward(struct sf_rank_run *run, const struct sf_experts *exp
   memset(grad, 0, (size_t)(row_count * h) * sizeof *grad);
   scatter_rows(grad, sorted, dispatch, count, h);
   sf_buffers_give(&run->acts, sorted);
-  sf_experts_acts_release(run, acts);
   return grad;
-}
-
-void sf_experts_acts_release(struct sf_rank_run *run, struct sf_experts_acts *acts) {
-  sf_buffers_give(&run->acts, acts->input);
-  sf_buffers_give(&run->acts, acts->fc1_out);
-  sf_buffers_give(&run->acts, acts->fc2_input);
-  *acts = (struct sf_experts_acts){0};
 }

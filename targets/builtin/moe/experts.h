@@ -9,17 +9,18 @@
 struct sf_plugged;
 
 struct sf_experts {
-  struct sf_parameter *fc1; /* [experts_local fc1_width x h] */
-  struct sf_parameter *fc2; /* [h x experts_local width] */
+  struct sf_parameter *fc1;        /* [experts_local fc1_width x h] */
+  struct sf_parameter *fc2;        /* [h x experts_local width] */
   int64_t local, width, fc1_width; /* experts held; this rank's part of one's width; twice that of a gated activation */
   int64_t rows_max;
-  struct sf_plugged *plugged;      /* NULL: computed here; else only the input is kept, and what is told it of the rows at hand: */
+  struct sf_plugged *plugged;       /* NULL: computed here; else only the input is kept, and what is told it of the rows at hand: */
   struct sf_shard_map *plugged_map; /* [rows x h] */
   int64_t *plugged_rows;            /* of each expert */
 };
 
+/* What one microbatch leaves for its backward: buffers alone. */
 struct sf_experts_acts {
-  float *input;              /* [rows x h], rows by expert */
+  float *input;               /* [rows x h], rows by expert */
   float *fc1_out, *fc2_input; /* [rows x fc1_width], [rows x width] */
 };
 
@@ -29,9 +30,8 @@ void sf_experts_create(struct sf_experts *experts, struct sf_rank_run *run, int3
 float *sf_experts_forward(struct sf_rank_run *run, const struct sf_experts *experts, struct sf_experts_acts *acts,
                           const struct sf_dispatch *dispatch, int64_t row_count, float *rows);
 /* Shape: gradient of the rows put out (taken) -> of the rows that arrived, this etp rank's summands (the caller's). Adds the weights'
- * gradients. Gives back what acts holds. */
+ * gradients. */
 float *sf_experts_backward(struct sf_rank_run *run, const struct sf_experts *experts, struct sf_experts_acts *acts,
                            const struct sf_dispatch *dispatch, int64_t row_count, float *grad);
-void sf_experts_acts_release(struct sf_rank_run *run, struct sf_experts_acts *acts); /* gives back what acts holds, and zeroes it */
 
 #endif

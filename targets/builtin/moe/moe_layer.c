@@ -2,7 +2,7 @@
 
 #include "targets/builtin/parallel/fault.h"
 
-void sf_moe_layer_create(struct sf_moe_layer *moe, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp, bool sp) {
+void sf_moe_layer_create(struct sf_moe_layer *moe, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp) {
   *moe = (struct sf_moe_layer){.layer = layer,
                                .module_fc1 = sf_rank_module(run, SF_MODULE_EXPERTS_FC1, layer),
                                .module_fc2 = sf_rank_module(run, SF_MODULE_EXPERTS_FC2, layer),
@@ -10,42 +10,39 @@ void sf_moe_layer_create(struct sf_moe_layer *moe, struct sf_rank_run *run, int3
                                .has_shared = run->c->moe.shared_ffn > 0,
                                .map_slots = {run->map_hidden.rows, sf_dim_map_whole(run->c->moe.topk * run->hidden)}};
   sf_token_dispatcher_create(&moe->dispatcher, run);
-  sf_router_create(&moe->router, run, layer, tp, sp);
+  sf_router_create(&moe->router, run, layer, tp);
   sf_experts_create(&moe->experts, run, layer, &moe->dispatcher);
   const struct sf_mlp_modules shared = {SF_MODULE_SHARED_FC1, SF_MODULE_SHARED_ACTIVATION, SF_MODULE_SHARED_FC2, run->c->moe.shared_ffn};
   if (!moe->has_shared) return;
   moe->module_add = sf_rank_module(run, SF_MODULE_SHARED_ADD, layer);
-  sf_parallel_mlp_create(&moe->shared, run, &shared, layer, tp, sp);
+  sf_parallel_mlp_create(&moe->shared, run, &shared, layer, tp);
 }
 
 static int64_t row_count(const struct sf_moe_layer *moe, const struct sf_dispatch *dispatch) {
-  return moe->dispatcher.etp.size * dispatch->padded;
+  return moe->dispatcher.etp.size * dispatch->sizes->padded;
 }
 
 static float slot_weight(const struct sf_moe *moe, const struct sf_routing *routing, int64_t slot) {
   return routing->weights[slot / moe->topk * moe->experts + routing->chosen[slot]];
 }
 
-/* round(sum of a token's slots, each times its weight, in fp32 and in order). */
-static float *combine(struct sf_rank_run *run, const struct sf_routing *routing, const float *outputs) {
+/* round(sum of a token's slots, each times its weight, in fp32 and in order). routing NULL: the weights are 1. */
+static float *sum_slots(struct sf_rank_run *run, const struct sf_routing *routing, const float *slots) {
   struct sf_device *dev = run->env->device;
   const struct sf_moe *moe = &run->c->moe;
   const int64_t h = run->hidden, count = run->tokens_local * h;
-  float *out = sf_buffers_take(&run->acts, count);
-  memset(out, 0, (size_t)count * sizeof *out);
+  float *sum = sf_buffers_take_zeros(&run->acts, count);
   for (int64_t slot = 0; slot < run->tokens_local * moe->topk; slot++)
-    dev->ops->axpy(dev, out + slot / moe->topk * h, outputs + slot * h, slot_weight(moe, routing, slot), h);
-  dev->ops->round(dev, out, out, count, run->dtype);
-  return out;
+    dev->ops->axpy(dev, sum + slot / moe->topk * h, slots + slot * h, routing != NULL ? slot_weight(moe, routing, slot) : 1.0f, h);
+  dev->ops->round(dev, sum, sum, count, run->dtype);
+  return sum;
 }
 
 /* out becomes round(out + shared expert's output). */
 static void add_shared(struct sf_rank_run *run, const struct sf_moe_layer *moe, struct sf_mlp_acts *acts, float *out, const float *input) {
   struct sf_device *dev = run->env->device;
   const int64_t count = run->tokens_local * run->hidden;
-  float *own_input = sf_buffers_take(&run->acts, count);
-  memcpy(own_input, input, (size_t)count * sizeof *own_input);
-  float *shared = sf_parallel_mlp_forward(run, &moe->shared, acts, own_input);
+  float *shared = sf_parallel_mlp_forward(run, &moe->shared, acts, sf_buffers_copy(&run->acts, input, count));
   dev->ops->add(dev, out, out, shared, count, run->dtype);
   sf_trace_act(run, moe->module_add, &run->map_hidden, out);
   sf_buffers_give(&run->acts, shared);
@@ -59,7 +56,7 @@ float *sf_moe_layer_forward(struct sf_rank_run *run, const struct sf_moe_layer *
   rows = sf_experts_forward(run, &moe->experts, &acts->experts, &acts->dispatch, row_count(moe, &acts->dispatch), rows);
   acts->outputs = sf_dispatch_return(run, &moe->dispatcher, &acts->dispatch, rows, "token_dispatcher.fwd.return");
   sf_trace_act(run, moe->module_fc2, &moe->map_slots, acts->outputs);
-  float *out = combine(run, &acts->routing, acts->outputs);
+  float *out = sum_slots(run, &acts->routing, acts->outputs);
   sf_trace_act(run, moe->module_combine, &run->map_hidden, out);
   if (moe->has_shared) add_shared(run, moe, &acts->shared, out, input);
   return out;
@@ -79,17 +76,6 @@ static void combine_backward(struct sf_rank_run *run, const struct sf_moe_acts *
   dev->ops->round(dev, slots, slots, count * h, run->dtype);
 }
 
-/* round(sum of a token's slots in fp32, in order). */
-static float *sum_slots(struct sf_rank_run *run, const float *slots) {
-  struct sf_device *dev = run->env->device;
-  const int64_t h = run->hidden, count = run->tokens_local * h, topk = run->c->moe.topk;
-  float *sum = sf_buffers_take(&run->acts, count);
-  memset(sum, 0, (size_t)count * sizeof *sum);
-  for (int64_t slot = 0; slot < run->tokens_local * topk; slot++) dev->ops->axpy(dev, sum + slot / topk * h, slots + slot * h, 1.0f, h);
-  dev->ops->round(dev, sum, sum, count, run->dtype);
-  return sum;
-}
-
 float *sf_moe_layer_backward(struct sf_rank_run *run, const struct sf_moe_layer *moe, struct sf_moe_acts *acts, const float *grad) {
   struct sf_device *dev = run->env->device;
   const int64_t h = run->hidden, slot_count = run->tokens_local * run->c->moe.topk;
@@ -103,7 +89,7 @@ float *sf_moe_layer_backward(struct sf_rank_run *run, const struct sf_moe_layer 
   sf_buffers_give(&run->acts, slots);
   rows = sf_experts_backward(run, &moe->experts, &acts->experts, &acts->dispatch, row_count(moe, &acts->dispatch), rows);
   slots = sf_dispatch_return(run, &moe->dispatcher, &acts->dispatch, rows, "token_dispatcher.bwd.return");
-  float *input_grad = sum_slots(run, slots);
+  float *input_grad = sum_slots(run, NULL, slots);
   sf_trace_act_grad(run, moe->module_fc1, &run->map_hidden, input_grad);
   dev->ops->add(dev, input_grad, input_grad, router_grad, run->tokens_local * h, run->dtype);
   if (shared_grad != NULL) dev->ops->add(dev, input_grad, input_grad, shared_grad, run->tokens_local * h, run->dtype);
@@ -111,16 +97,5 @@ float *sf_moe_layer_backward(struct sf_rank_run *run, const struct sf_moe_layer 
   sf_buffers_give(&run->acts, weight_grad);
   sf_buffers_give(&run->acts, router_grad);
   sf_buffers_give(&run->acts, shared_grad);
-  sf_moe_acts_release(run, acts);
   return input_grad;
-}
-
-void sf_moe_acts_release(struct sf_rank_run *run, struct sf_moe_acts *acts) {
-  sf_buffers_give(&run->acts, acts->input);
-  sf_buffers_give(&run->acts, acts->outputs);
-  sf_routing_release(run, &acts->routing);
-  sf_dispatch_release(run, &acts->dispatch);
-  sf_experts_acts_release(run, &acts->experts);
-  sf_mlp_acts_release(run, &acts->shared);
-  *acts = (struct sf_moe_acts){0};
 }

@@ -12,11 +12,12 @@ struct sf_moe_layer {
   struct sf_token_dispatcher dispatcher;
   struct sf_experts experts;
   bool has_shared;
-  struct sf_parallel_mlp shared; /* the shared expert, if there is one */
+  struct sf_parallel_mlp shared;                                     /* the shared expert, if there is one */
   int32_t layer, module_fc1, module_fc2, module_combine, module_add; /* module_add: with a shared expert */
-  struct sf_shard_map map_slots; /* [T x topk h], this rank's rows */
+  struct sf_shard_map map_slots;                                     /* [T x topk h], this rank's rows */
 };
 
+/* What one microbatch leaves for its backward: buffers alone. */
 struct sf_moe_acts {
   float *input;   /* [tokens_local x h] */
   float *outputs; /* of the slots [tokens_local x topk h] */
@@ -27,11 +28,10 @@ struct sf_moe_acts {
 };
 
 /* Makes router, experts, dispatcher and, where there is one, the shared expert. */
-void sf_moe_layer_create(struct sf_moe_layer *moe, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp, bool sp);
+void sf_moe_layer_create(struct sf_moe_layer *moe, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp);
 /* Shape: input [tokens_local x h] (taken) -> [tokens_local x h] (the caller's). */
 float *sf_moe_layer_forward(struct sf_rank_run *run, const struct sf_moe_layer *moe, struct sf_moe_acts *acts, float *input);
-/* Shape: grad [tokens_local x h] (borrowed) -> gradient of the input (the caller's). Gives back what acts holds. */
+/* Shape: grad [tokens_local x h] (borrowed) -> gradient of the input (the caller's). */
 float *sf_moe_layer_backward(struct sf_rank_run *run, const struct sf_moe_layer *moe, struct sf_moe_acts *acts, const float *grad);
-void sf_moe_acts_release(struct sf_rank_run *run, struct sf_moe_acts *acts); /* gives back what acts holds, and zeroes it */
 
 #endif

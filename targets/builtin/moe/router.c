@@ -1,36 +1,20 @@
 #include "targets/builtin/moe/router.h"
 
+#include "targets/builtin/attention/core_attention.h"
 #include "targets/builtin/parallel/fault.h"
-#include "targets/builtin/linear/linear.h"
-#include "targets/builtin/attention/context_parallel.h"
-#include "targets/plugin/plugged_layer.h"
+#include "targets/builtin/parallel/mappings.h"
 
 #include <math.h>
 
-static void plug(struct sf_router *router, struct sf_rank_run *run, int32_t layer) {
-  router->plugged = sf_plugged_create(run, SF_MODULE_ROUTER, layer, false, router->sp);
-  if (router->plugged == NULL) return;
-  router->plugged->in_map = &run->map_hidden;
-  router->plugged->out_map = &router->map_scores;
-  router->plugged->out_dtype = SF_F32;
-  sf_plugged_add_parameter(router->plugged, "weight", router->weight, 0);
-}
-
-void sf_router_create(struct sf_router *router, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp, bool sp) {
-  const int64_t experts = run->c->moe.experts;
-  *router = (struct sf_router){.tp = *tp,
-                               .sp = sp,
-                               .module = sf_rank_module(run, SF_MODULE_ROUTER, layer),
-                               .module_routing = sf_rank_module(run, SF_MODULE_ROUTING, layer),
-                               .map_scores = {run->map_hidden.rows, sf_dim_map_whole(experts)}};
-  const struct sf_parameter_cut cut = {sf_dim_map_whole(experts), sf_dim_map_whole(run->hidden)};
-  router->weight = sf_parameter_create(run, SF_MODULE_ROUTER, layer, 0, &cut);
-  router->weight->replicated = true;
-  const bool partial = sp && !sf_fault(run->env, SF_FAULT_ROUTER_PARTIAL_AS_REPLICATED);
-  router->weight->sum_over_tp = partial;
-  sf_dim_map_set_partial(&router->weight->wgrad_map.rows, partial);
+void sf_router_create(struct sf_router *router, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp) {
+  *router = (struct sf_router){.module_routing = sf_rank_module(run, SF_MODULE_ROUTING, layer),
+                               .map_scores = {run->map_hidden.rows, sf_dim_map_whole(run->c->moe.experts)}};
+  sf_linear_create(&router->linear, run, SF_LINEAR_REPLICATED, SF_MODULE_ROUTER, layer, tp, NULL);
+  if (sf_fault(run->env, SF_FAULT_ROUTER_PARTIAL_AS_REPLICATED)) {
+    router->linear.weight->sum_over_tp = false;
+    sf_dim_map_set_partial(&router->linear.weight->wgrad_map.rows, false);
+  }
   sf_router_loss_create(&router->loss, run, layer);
-  plug(router, run, layer);
 }
 
 /* --- choice ------------------------------------------------------------------------------------------------------- */
@@ -58,34 +42,20 @@ static int64_t capacity_of(const struct sf_case *c, int64_t tokens) {
   return capacity > 0 ? capacity : 1;
 }
 
-/* all [T x topk] in row order = what the cp ranks have, one after the other. */
-static void place_choices(const struct sf_rank_run *run, float *all, const float *gathered) {
-  const int64_t row = run->c->train.microbatch_size * run->c->moe.topk;
-  for (int32_t i = 0; i < run->parallel.cp.size; i++) {
-    const struct sf_dim_map positions = sf_context_parallel_positions(run->c->model.seq, run->parallel.cp.size, i);
-    for (int32_t at = 0; at < positions.count; at++) {
-      const int64_t count = positions.runs[at].len * row;
-      memcpy(all + positions.runs[at].start * row, gathered, (size_t)count * sizeof *all);
-      gathered += count;
-    }
-  }
-}
-
 /* Choices of all tokens of the microbatch, as floats, in row order. Given back by the caller. */
 static float *gather_choices(struct sf_rank_run *run, const struct sf_router *router, const struct sf_routing *routing) {
   const int64_t topk = run->c->moe.topk, local = run->tokens_local * topk, of_cp_rank = run->tokens * topk, cp = run->parallel.cp.size;
   float *choices = sf_buffers_take(&run->acts, local);
   for (int64_t slot = 0; slot < local; slot++) choices[slot] = (float)routing->chosen[slot];
-  if (router->sp) {
-    float *of_tp = sf_buffers_take(&run->acts, of_cp_rank);
-    sf_all_gather(run->env->comm, &router->tp, of_tp, choices, local, SF_F32, "router.fwd.choices");
+  if (run->parallel.sp) {
+    float *of_tp = sf_mapping_gather(run, &router->linear.tp, choices, local, SF_F32, "router.fwd.choices");
     sf_buffers_give(&run->acts, choices);
     choices = of_tp;
   }
   if (cp == 1) return choices;
-  float *gathered = sf_buffers_take(&run->acts, cp * of_cp_rank), *all = sf_buffers_take(&run->acts, cp * of_cp_rank);
-  sf_all_gather(run->env->comm, &run->parallel.cp, gathered, choices, of_cp_rank, SF_F32, "router.fwd.choices_of_cp");
-  place_choices(run, all, gathered);
+  float *gathered = sf_mapping_gather(run, &run->parallel.cp, choices, of_cp_rank, SF_F32, "router.fwd.choices_of_cp");
+  float *all = sf_buffers_take(&run->acts, cp * of_cp_rank);
+  for (int32_t i = 0; i < cp; i++) sf_context_parallel_copy_rows(run, all, gathered + i * of_cp_rank, i, topk, true);
   sf_buffers_give(&run->acts, choices);
   sf_buffers_give(&run->acts, gathered);
   return all;
@@ -99,8 +69,7 @@ static void drop_over_capacity(struct sf_rank_run *run, const struct sf_router *
   if (moe->capacity_milli == 0) return;
   const bool by_sequence = moe->scope == SF_SCOPE_SEQUENCE;
   const int64_t scopes = by_sequence ? b : 1, capacity = capacity_of(run->c, run->c->model.seq * (by_sequence ? 1 : b));
-  float *choices = gather_choices(run, router, routing), *load = sf_buffers_take(&run->acts, scopes * moe->experts);
-  memset(load, 0, (size_t)(scopes * moe->experts) * sizeof *load);
+  float *choices = gather_choices(run, router, routing), *load = sf_buffers_take_zeros(&run->acts, scopes * moe->experts);
   for (int64_t slot = 0; slot < slots; slot++) {
     if (!(choices[slot] >= 0.0f && choices[slot] < (float)moe->experts))
       sf_comm_fail(run->env->comm, SF_ERANK, "router: a choice that names no expert came in");
@@ -139,7 +108,8 @@ static void weigh(const struct sf_moe *moe, const struct sf_routing *routing, in
   const float *logits = routing->logits + t * moe->experts;
   float *scores = routing->scores + t * moe->experts, *weights = routing->weights + t * moe->experts;
   const int32_t *chosen = routing->chosen + t * moe->topk, *kept = routing->kept + t * moe->topk;
-  if (moe->router == SF_ROUTER_SOFTMAX) softmax(scores, logits, moe->experts);
+  if (moe->router == SF_ROUTER_SOFTMAX)
+    softmax(scores, logits, moe->experts);
   else
     for (int64_t e = 0; e < moe->experts; e++) scores[e] = logistic(logits[e]);
   const float divisor = divisor_of(moe, scores, chosen);
@@ -152,19 +122,10 @@ static struct sf_router_choice choice_of(const struct sf_routing *routing) {
   return (struct sf_router_choice){routing->logits, routing->scores, routing->chosen};
 }
 
-static float *make_logits(struct sf_rank_run *run, const struct sf_router *router, const float *input) {
-  const int64_t tokens = run->tokens_local, experts = run->c->moe.experts;
-  if (router->plugged != NULL) return sf_plugged_forward(run, router->plugged, input);
-  float *logits = sf_buffers_take(&run->acts, tokens * experts);
-  sf_linear_forward(run->env->device, logits, input, router->weight->model, tokens, run->hidden, experts, SF_F32);
-  sf_trace_act(run, router->module, &router->map_scores, logits);
-  return logits;
-}
-
-void sf_router_forward(struct sf_rank_run *run, const struct sf_router *router, struct sf_routing *routing, const float *input) {
+void sf_router_forward(struct sf_rank_run *run, const struct sf_router *router, struct sf_routing *routing, float *input) {
   const struct sf_moe *moe = &run->c->moe;
   const int64_t tokens = run->tokens_local, experts = moe->experts;
-  routing->logits = make_logits(run, router, input);
+  routing->logits = sf_linear_forward(run, &router->linear, input, NULL);
   routing->scores = sf_buffers_take(&run->acts, tokens * experts);
   routing->weights = sf_buffers_take(&run->acts, tokens * experts);
   routing->chosen = sf_buffers_take_indices(&run->acts, tokens * moe->topk);
@@ -196,22 +157,8 @@ static void logits_grad_row(float *logits_grad, const struct sf_moe *moe, const 
   }
 }
 
-/* Gradient of the input; adds the weight's. */
-static float *linear_backward(struct sf_rank_run *run, const struct sf_router *router, const float *logits_grad, const float *input) {
-  struct sf_device *dev = run->env->device;
-  const int64_t tokens = run->tokens_local, h = run->hidden, experts = run->c->moe.experts;
-  if (router->plugged != NULL) return sf_plugged_backward(run, router->plugged, logits_grad, input);
-  float *input_grad = sf_buffers_take(&run->acts, tokens * h);
-  sf_linear_input_grad(dev, input_grad, logits_grad, router->weight->model, tokens, h, experts, run->dtype);
-  sf_trace_act_grad(run, router->module, &run->map_hidden, input_grad);
-  if (!router->weight->trainable) return input_grad;
-  sf_linear_weight_grad(dev, run->params.scratch, logits_grad, input, tokens, h, experts);
-  sf_parameter_accumulate(run, router->weight, run->params.scratch, 0);
-  return input_grad;
-}
-
 float *sf_router_backward(struct sf_rank_run *run, const struct sf_router *router, const struct sf_routing *routing,
-                          const float *weight_grad, const float *input) {
+                          const float *weight_grad, float *input) {
   const struct sf_moe *moe = &run->c->moe;
   const int64_t tokens = run->tokens_local;
   float *logits_grad = sf_buffers_take(&run->acts, tokens * moe->experts);
@@ -219,17 +166,7 @@ float *sf_router_backward(struct sf_rank_run *run, const struct sf_router *route
   sf_trace_act_grad(run, router->module_routing, &router->map_scores, logits_grad);
   const struct sf_router_choice choice = choice_of(routing);
   sf_router_loss_backward(run, &router->loss, &routing->loss, &choice, logits_grad);
-  float *input_grad = linear_backward(run, router, logits_grad, input);
+  float *input_grad = sf_linear_backward(run, &router->linear, logits_grad, input);
   sf_buffers_give(&run->acts, logits_grad);
   return input_grad;
-}
-
-void sf_routing_release(struct sf_rank_run *run, struct sf_routing *routing) {
-  sf_buffers_give(&run->acts, routing->logits);
-  sf_buffers_give(&run->acts, routing->scores);
-  sf_buffers_give(&run->acts, routing->weights);
-  sf_buffers_give_bytes(&run->acts, routing->chosen);
-  sf_buffers_give_bytes(&run->acts, routing->kept);
-  sf_router_loss_acts_release(run, &routing->loss);
-  *routing = (struct sf_routing){0};
 }

@@ -4,35 +4,31 @@
 #ifndef SF_TARGETS_ROUTER_H
 #define SF_TARGETS_ROUTER_H
 
+#include "targets/builtin/linear/linear.h"
 #include "targets/builtin/moe/router_loss.h"
 
-struct sf_plugged;
-
 struct sf_router {
-  struct sf_parameter *weight; /* [E x h], replicated */
-  struct sf_group tp;
-  bool sp;
-  int32_t module, module_routing;
+  struct sf_linear linear; /* the logits [E x h], replicated */
+  int32_t module_routing;
   struct sf_shard_map map_scores; /* [T x E], this rank's rows */
   struct sf_router_loss loss;
-  struct sf_plugged *plugged; /* the logits; NULL: computed here */
 };
 
-/* What a microbatch leaves for its backward. Slots: a token's chosen experts in order of their number, token * topk + place. */
+/* What a microbatch leaves for its backward: buffers alone. Slots: a token's chosen experts in order of their number, token * topk + place.
+ */
 struct sf_routing {
   float *logits, *scores, *weights; /* [tokens_local x E]; scores: softmax or logistic; weights: zero where not chosen, or dropped */
   int32_t *chosen, *kept;           /* [tokens_local * topk] */
   struct sf_router_loss_acts loss;
 };
 
-/* The weight is whole on every rank. sp: the input is this rank's tokens. */
-void sf_router_create(struct sf_router *router, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp, bool sp);
-/* Shape: input [tokens_local x h] (borrowed). Fills *routing, which sf_routing_release gives back. Logits and weights are fp32. With a
+/* The weight is whole on every rank. */
+void sf_router_create(struct sf_router *router, struct sf_rank_run *run, int32_t layer, const struct sf_group *tp);
+/* Shape: input [tokens_local x h] (borrowed). Fills *routing. Logits and weights are fp32. With a
  * capacity, the choices of all tokens are all-gathered over tp (with sp) and cp. */
-void sf_router_forward(struct sf_rank_run *run, const struct sf_router *router, struct sf_routing *routing, const float *input);
+void sf_router_forward(struct sf_rank_run *run, const struct sf_router *router, struct sf_routing *routing, float *input);
 /* Shape: weight_grad [tokens_local * topk], fp32, of the kept slots -> round(gradient of the input) [tokens_local x h] (the caller's). */
 float *sf_router_backward(struct sf_rank_run *run, const struct sf_router *router, const struct sf_routing *routing,
-                          const float *weight_grad, const float *input);
-void sf_routing_release(struct sf_rank_run *run, struct sf_routing *routing); /* gives back what routing holds, and zeroes it */
+                          const float *weight_grad, float *input);
 
 #endif

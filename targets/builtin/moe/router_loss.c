@@ -90,8 +90,7 @@ static void balance_losses(struct sf_rank_run *run, const struct sf_router_loss 
                            const struct sf_router_choice *choice, float *losses) {
   const struct sf_moe *moe = &run->c->moe;
   const int64_t experts = moe->experts;
-  float *sums = sf_buffers_take(&run->acts, loss->scopes * experts);
-  memset(sums, 0, (size_t)(loss->scopes * experts) * sizeof *sums);
+  float *sums = sf_buffers_take_zeros(&run->acts, loss->scopes * experts);
   for (int64_t t = 0; t < run->tokens_local; t++) {
     if (acts->valid[t] == 0.0f) continue;
     const float *scores = choice->scores + t * experts, sum = score_sum(moe, scores);
@@ -178,8 +177,7 @@ void sf_router_loss_backward(struct sf_rank_run *run, const struct sf_router_los
   const double tokens = (double)z_tokens(loss, acts, experts), weight = weight_of(run, tokens);
   const float z_factor = (float)(weight * (double)moe->z_micro * 1e-6 / tokens);
   const float balance_weight = (float)(weight * (double)moe->aux_micro * 1e-6 / (double)loss->scopes);
-  float *grad = sf_buffers_take(&run->acts, size);
-  memset(grad, 0, (size_t)size * sizeof *grad);
+  float *grad = sf_buffers_take_zeros(&run->acts, size);
   for (int64_t t = 0; t < run->tokens_local; t++) {
     const float *counts = acts->counts + scope_of(run, loss, t) * (experts + 1);
     if (acts->valid[t] == 0.0f) continue;
@@ -190,10 +188,4 @@ void sf_router_loss_backward(struct sf_rank_run *run, const struct sf_router_los
   sf_trace_act_grad(run, loss->module, &map, grad);
   run->env->device->ops->add(run->env->device, logits_grad, logits_grad, grad, size, SF_F32);
   sf_buffers_give(&run->acts, grad);
-}
-
-void sf_router_loss_acts_release(struct sf_rank_run *run, struct sf_router_loss_acts *acts) {
-  sf_buffers_give(&run->acts, acts->counts);
-  sf_buffers_give(&run->acts, acts->valid);
-  *acts = (struct sf_router_loss_acts){0};
 }

@@ -34,6 +34,5 @@ void sf_router_loss_forward(struct sf_rank_run *run, const struct sf_router_loss
 /* logits_grad [tokens_local x E] += the losses' gradient, fp32, which is traced by itself. */
 void sf_router_loss_backward(struct sf_rank_run *run, const struct sf_router_loss *loss, const struct sf_router_loss_acts *acts,
                              const struct sf_router_choice *choice, float *logits_grad);
-void sf_router_loss_acts_release(struct sf_rank_run *run, struct sf_router_loss_acts *acts); /* gives back what acts holds, and zeroes it */
 
 #endif

@@ -14,12 +14,12 @@ void sf_token_dispatcher_create(struct sf_token_dispatcher *dispatcher, struct s
 /* slots in the order in which they are sent; counts: rows for each expert of the model. */
 static void sort_slots(const struct sf_token_dispatcher *dispatcher, struct sf_dispatch *dispatch, double *counts,
                        const struct sf_routing *routing) {
-  dispatch->sent = 0;
+  dispatch->sizes->sent = 0;
   for (int32_t e = 0; e < (int32_t)(dispatcher->ep.size * dispatcher->experts_local); e++) {
-    const int64_t before = dispatch->sent;
+    const int64_t before = dispatch->sizes->sent;
     for (int32_t slot = 0; slot < (int32_t)dispatcher->slots; slot++)
-      if (routing->kept[slot] && routing->chosen[slot] == e) dispatch->slots[dispatch->sent++] = slot;
-    counts[e] = (double)(dispatch->sent - before);
+      if (routing->kept[slot] && routing->chosen[slot] == e) dispatch->slots[dispatch->sizes->sent++] = slot;
+    counts[e] = (double)(dispatch->sizes->sent - before);
   }
 }
 
@@ -30,7 +30,7 @@ static void sort_rows(const struct sf_token_dispatcher *dispatcher, struct sf_di
   for (int64_t e = 0; e < local; e++) {
     dispatch->first[e] = count;
     for (int64_t t = 0; t < dispatcher->etp.size; t++) {
-      int64_t row = t * dispatch->padded;
+      int64_t row = t * dispatch->sizes->padded;
       for (int64_t at = 0; at < ep * local; at++) {
         const int64_t own = (int64_t)counts[t * ep * local + at];
         for (int64_t i = 0; i < own && at % local == e; i++) dispatch->rows[count++] = (int32_t)(row + i);
@@ -73,20 +73,21 @@ static void exchange_counts(struct sf_rank_run *run, const struct sf_token_dispa
     }
     total += dispatch->recv_counts[member];
   }
-  dispatch->padded = total;
+  dispatch->sizes->padded = total;
   if (etp == 1) return;
   double longest = (double)total;
   sf_all_reduce(comm, &dispatcher->etp, &longest, 1, SF_F64, SF_REDUCE_MAX, "token_dispatcher.longest");
   sf_all_gather(comm, &dispatcher->etp, gathered, own, ep * local, SF_F64, "token_dispatcher.gathered_counts");
   check_counts(run, &longest, 1, dispatcher->rows_max);
-  dispatch->padded = (int64_t)longest;
-  for (int64_t member = 0; member < etp; member++) check_counts(run, gathered + member * ep * local, ep * local, dispatch->padded);
+  dispatch->sizes->padded = (int64_t)longest;
+  for (int64_t member = 0; member < etp; member++) check_counts(run, gathered + member * ep * local, ep * local, dispatch->sizes->padded);
   sf_buffers_give_bytes(&run->acts, own);
 }
 
 void sf_dispatch_create(struct sf_rank_run *run, const struct sf_token_dispatcher *dispatcher, struct sf_dispatch *dispatch,
                         const struct sf_routing *routing) {
   const int64_t local = dispatcher->experts_local, ep = dispatcher->ep.size, etp = dispatcher->etp.size;
+  dispatch->sizes = sf_buffers_take_bytes(&run->acts, sizeof *dispatch->sizes);
   dispatch->slots = sf_buffers_take_indices(&run->acts, dispatcher->slots);
   dispatch->send_counts = sf_buffers_take_bytes(&run->acts, (size_t)ep * sizeof *dispatch->send_counts);
   dispatch->recv_counts = sf_buffers_take_bytes(&run->acts, (size_t)ep * sizeof *dispatch->recv_counts);
@@ -99,15 +100,6 @@ void sf_dispatch_create(struct sf_rank_run *run, const struct sf_token_dispatche
   sort_rows(dispatcher, dispatch, gathered);
   sf_buffers_give_bytes(&run->acts, counts);
   sf_buffers_give_bytes(&run->acts, gathered);
-}
-
-void sf_dispatch_release(struct sf_rank_run *run, struct sf_dispatch *dispatch) {
-  sf_buffers_give_bytes(&run->acts, dispatch->slots);
-  sf_buffers_give_bytes(&run->acts, dispatch->send_counts);
-  sf_buffers_give_bytes(&run->acts, dispatch->recv_counts);
-  sf_buffers_give_bytes(&run->acts, dispatch->rows);
-  sf_buffers_give_bytes(&run->acts, dispatch->first);
-  *dispatch = (struct sf_dispatch){0};
 }
 
 /* --- rows --------------------------------------------------------------------------------------------------------- */
@@ -128,7 +120,7 @@ float *sf_dispatch_rows(struct sf_rank_run *run, const struct sf_token_dispatche
                         const float *x, bool per_slot, const char *label) {
   const int64_t h = run->hidden, etp = dispatcher->etp.size;
   float *sent = sf_buffers_take(&run->acts, dispatcher->slots * h);
-  for (int64_t i = 0; i < dispatch->sent; i++) {
+  for (int64_t i = 0; i < dispatch->sizes->sent; i++) {
     const int64_t from = per_slot ? dispatch->slots[i] : dispatch->slots[i] / dispatcher->topk;
     memcpy(sent + i * h, x + from * h, (size_t)h * sizeof *sent);
   }
@@ -144,8 +136,8 @@ float *sf_dispatch_rows(struct sf_rank_run *run, const struct sf_token_dispatche
   int64_t own = 0;
   for (int32_t member = 0; member < dispatcher->ep.size; member++) own += dispatch->recv_counts[member];
   memcpy(padded, arrived, (size_t)(own * h) * sizeof *padded);
-  memset(padded + own * h, 0, (size_t)((dispatch->padded - own) * h) * sizeof *padded);
-  sf_all_gather(run->env->comm, &dispatcher->etp, all, padded, dispatch->padded * h, run->dtype, "token_dispatcher.etp_gather");
+  memset(padded + own * h, 0, (size_t)((dispatch->sizes->padded - own) * h) * sizeof *padded);
+  sf_all_gather(run->env->comm, &dispatcher->etp, all, padded, dispatch->sizes->padded * h, run->dtype, "token_dispatcher.etp_gather");
   sf_buffers_give(&run->acts, padded);
   sf_buffers_give(&run->acts, arrived);
   return all;
@@ -156,7 +148,7 @@ float *sf_dispatch_return(struct sf_rank_run *run, const struct sf_token_dispatc
   const int64_t h = run->hidden;
   if (dispatcher->etp.size > 1) {
     float *summed = sf_buffers_take(&run->acts, dispatcher->rows_max * h);
-    sf_reduce_scatter(run->env->comm, &dispatcher->etp, summed, rows, dispatch->padded * h, run->dtype, SF_REDUCE_SUM,
+    sf_reduce_scatter(run->env->comm, &dispatcher->etp, summed, rows, dispatch->sizes->padded * h, run->dtype, SF_REDUCE_SUM,
                       "token_dispatcher.etp_scatter");
     sf_buffers_give(&run->acts, rows);
     rows = summed;
@@ -167,9 +159,8 @@ float *sf_dispatch_return(struct sf_rank_run *run, const struct sf_token_dispatc
     sf_buffers_give(&run->acts, rows);
     rows = returned;
   }
-  float *slots = sf_buffers_take(&run->acts, dispatcher->slots * h);
-  memset(slots, 0, (size_t)(dispatcher->slots * h) * sizeof *slots);
-  for (int64_t i = 0; i < dispatch->sent; i++) memcpy(slots + dispatch->slots[i] * h, rows + i * h, (size_t)h * sizeof *slots);
+  float *slots = sf_buffers_take_zeros(&run->acts, dispatcher->slots * h);
+  for (int64_t i = 0; i < dispatch->sizes->sent; i++) memcpy(slots + dispatch->slots[i] * h, rows + i * h, (size_t)h * sizeof *slots);
   sf_buffers_give(&run->acts, rows);
   return slots;
 }

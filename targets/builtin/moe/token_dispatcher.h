@@ -12,9 +12,12 @@ struct sf_token_dispatcher {
   int64_t rows_max;                   /* that this rank may get by the all-to-all */
 };
 
-/* Of one microbatch. Rows arrive as [etp member][ep member][expert][token], each etp member's part padded to `padded` rows. */
+/* Of one microbatch: buffers alone. Rows arrive as [etp member][ep member][expert][token], each etp member's part padded to `padded` rows.
+ */
 struct sf_dispatch {
-  int64_t sent, padded;               /* rows */
+  struct sf_dispatch_sizes {
+    int64_t sent, padded; /* rows */
+  } * sizes;
   int32_t *slots;                     /* [sent]: slot of each row sent, by expert, then by token */
   int64_t *send_counts, *recv_counts; /* rows per ep member */
   int32_t *rows;                      /* [first[experts_local]]: arrived rows by expert */
@@ -26,7 +29,6 @@ void sf_token_dispatcher_create(struct sf_token_dispatcher *dispatcher, struct s
 /* Works out who sends what; sizes are exchanged over ep and etp. */
 void sf_dispatch_create(struct sf_rank_run *run, const struct sf_token_dispatcher *dispatcher, struct sf_dispatch *dispatch,
                         const struct sf_routing *routing);
-void sf_dispatch_release(struct sf_rank_run *run, struct sf_dispatch *dispatch); /* gives back what dispatch holds, and zeroes it */
 /* Shape: x [tokens_local x h], or with per_slot [slots x h] -> arrived rows [etp * padded x h] (the caller's). label: a constant. */
 float *sf_dispatch_rows(struct sf_rank_run *run, const struct sf_token_dispatcher *dispatcher, const struct sf_dispatch *dispatch,
                         const float *x, bool per_slot, const char *label);

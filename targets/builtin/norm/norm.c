@@ -2,20 +2,8 @@
 
 #include "targets/plugin/plugged_layer.h"
 
-static struct sf_parameter *create_vector(struct sf_rank_run *run, enum sf_module_class cls, int32_t index, int which, bool sp) {
-  const struct sf_catalog *catalog = run->env->catalog;
-  const int32_t known = sf_catalog_param(catalog, cls, index, which);
-  if (known < 0) return NULL;
-  const struct sf_parameter_cut cut = {sf_dim_map_whole(1), sf_dim_map_whole(catalog->params[known].shape.cols)};
-  struct sf_parameter *param = sf_parameter_create(run, cls, index, which, &cut);
-  param->replicated = true;
-  param->sum_over_tp = sp;
-  sf_dim_map_set_partial(&param->wgrad_map.rows, sp);
-  return param;
-}
-
-static void plug(struct sf_norm_layer *layer, struct sf_rank_run *run, enum sf_module_class cls, int32_t index, bool sp) {
-  layer->plugged = sf_plugged_create(run, cls, index, false, sp);
+static void plug(struct sf_norm_layer *layer, struct sf_rank_run *run, enum sf_module_class cls, int32_t index) {
+  layer->plugged = sf_plugged_create(run, cls, index, false);
   if (layer->plugged == NULL) return;
   layer->plugged->in_map = layer->plugged->out_map = &layer->map;
   layer->plugged->in_dtype = layer->grad_dtype;
@@ -23,14 +11,14 @@ static void plug(struct sf_norm_layer *layer, struct sf_rank_run *run, enum sf_m
   sf_plugged_add_parameter(layer->plugged, "bias", layer->bias, 0);
 }
 
-void sf_norm_layer_create(struct sf_norm_layer *layer, struct sf_rank_run *run, enum sf_module_class cls, int32_t index, bool sp) {
+void sf_norm_layer_create(struct sf_norm_layer *layer, struct sf_rank_run *run, enum sf_module_class cls, int32_t index) {
   *layer = (struct sf_norm_layer){.norm = (enum sf_norm)run->c->model.norm, .module = sf_rank_module(run, cls, index)};
   layer->grad_dtype = sf_modules[cls].act_grad.promise == SF_PROMISE_STREAM ? run->stream_dtype : run->dtype;
-  layer->weight = create_vector(run, cls, index, 0, sp);
-  layer->bias = create_vector(run, cls, index, 1, sp);
+  layer->weight = sf_parameter_create_whole(run, cls, index, 0, run->parallel.sp);
+  layer->bias = sf_parameter_create_whole(run, cls, index, 1, run->parallel.sp);
   layer->width = layer->weight->count;
   layer->map = (struct sf_shard_map){.rows = run->map_hidden.rows, .cols = sf_dim_map_whole(layer->width)};
-  plug(layer, run, cls, index, sp);
+  plug(layer, run, cls, index);
 }
 
 float *sf_norm_layer_forward(struct sf_rank_run *run, const struct sf_norm_layer *layer, const float *x, float **stats) {
@@ -45,7 +33,8 @@ float *sf_norm_layer_forward(struct sf_rank_run *run, const struct sf_norm_layer
   return y;
 }
 
-float *sf_norm_layer_backward(struct sf_rank_run *run, const struct sf_norm_layer *layer, const float *grad, const float *x, float *stats) {
+float *sf_norm_layer_backward(struct sf_rank_run *run, const struct sf_norm_layer *layer, const float *grad, const float *x,
+                              const float *stats) {
   if (layer->plugged != NULL) return sf_plugged_backward(run, layer->plugged, grad, x);
   struct sf_device *dev = run->env->device;
   const int64_t h = layer->width;
@@ -57,6 +46,5 @@ float *sf_norm_layer_backward(struct sf_rank_run *run, const struct sf_norm_laye
   sf_trace_act_grad(run, layer->module, &layer->map, dx);
   if (dw != NULL) sf_parameter_accumulate(run, layer->weight, dw, 0);
   if (db != NULL) sf_parameter_accumulate(run, layer->bias, db, 0);
-  sf_buffers_give(&run->acts, stats);
   return dx;
 }

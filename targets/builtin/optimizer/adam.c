@@ -43,38 +43,17 @@ static float clip_of(const struct sf_rank_run *run, const struct sf_parameter *p
   return left_out ? 1.0f : (float)clip;
 }
 
-/* The part of a parameter that a rank updates: all of it, or with ZeRO its shard's piece. */
-struct state {
-  float *master, *adam_m, *adam_v;
-  const float *grad;
-  int64_t first, count; /* elements of the parameter */
-};
-
-static struct state state_of(const struct sf_rank_run *run, const struct sf_parameter *param) {
-  const struct sf_param_piece piece = sf_grad_buckets_piece(run, param);
-  struct state state = {.grad = param->main_grad + piece.first, .first = piece.first, .count = piece.count};
-  if (run->buckets.zero > 0) {
-    state.master = param->bucket->master + piece.at;
-    state.adam_m = param->bucket->adam_m + piece.at;
-    state.adam_v = param->bucket->adam_v + piece.at;
-  } else {
-    state.master = param->master;
-    state.adam_m = param->adam_m;
-    state.adam_v = param->adam_v;
-  }
-  return state;
-}
-
 /* Keeps no fp32 weight after the step: bf16 weight, fp32 sum, bf16 weight. */
-static void update_stochastic(struct sf_rank_run *run, const struct sf_parameter *param, const struct state *state, float *delta,
+static void update_stochastic(struct sf_rank_run *run, const struct sf_parameter *param, const struct sf_param_state *state, float *delta,
                               const struct sf_adam *options) {
   struct sf_device *dev = run->env->device;
   struct sf_parameters *params = &run->params;
-  memcpy(params->updated, state->master, (size_t)state->count * sizeof(float));
-  dev->ops->adam(dev, params->updated, state->adam_m, state->adam_v, delta, state->grad, state->count, options);
+  const int64_t first = state->piece.first, count = state->piece.count;
+  memcpy(params->updated, state->master, (size_t)count * sizeof(float));
+  dev->ops->adam(dev, params->updated, state->adam_m, state->adam_v, delta, param->main_grad + first, count, options);
   const uint64_t key = sf_rounding_key(run->env->catalog, param->index, run->step);
   sf_rounding_bits_shard(params->random, key, run->env->catalog->params[param->index].shape, &param->map);
-  dev->ops->round_stochastic(dev, state->master, delta, params->updated, params->random + state->first, state->count);
+  dev->ops->round_stochastic(dev, state->master, delta, params->updated, params->random + first, count);
 }
 
 void sf_adam_step(struct sf_rank_run *run, double clip) {
@@ -94,11 +73,12 @@ void sf_adam_step(struct sf_rank_run *run, double clip) {
     options.weight_decay = run->env->catalog->params[param->index].decayed ? (float)((double)train->weight_decay_milli / 1000.0) : 0.0f;
     options.grad_scale = clip_of(run, param, clip);
     float *delta = run->params.scratch;
-    const struct state state = state_of(run, param);
-    if (state.count > 0 && run->c->precision.stochastic)
+    const struct sf_param_state state = sf_grad_buckets_state(run, param);
+    const struct sf_param_piece *piece = &state.piece;
+    if (piece->count > 0 && run->c->precision.stochastic)
       update_stochastic(run, param, &state, delta, &options);
-    else if (state.count > 0)
-      dev->ops->adam(dev, state.master, state.adam_m, state.adam_v, delta, state.grad, state.count, &options);
+    else if (piece->count > 0)
+      dev->ops->adam(dev, state.master, state.adam_m, state.adam_v, delta, param->main_grad + piece->first, piece->count, &options);
     sf_trace_param(run, SF_KIND_PARAM_DELTA, param, 0, delta);
     if (run->buckets.zero == 0) sf_parameter_publish(run, param);
   }

@@ -5,16 +5,10 @@
 void sf_distributed_optimizer_build(struct sf_rank_run *run) {
   for (int32_t i = 0; i < run->buckets.count; i++) {
     struct sf_grad_bucket *bucket = &run->buckets.at[i];
-    const size_t bytes = (size_t)bucket->shard_count * sizeof(float);
     float **const states[] = {&bucket->master, &bucket->adam_m, &bucket->adam_v};
-    for (int k = 0; k < 3; k++) {
-      *states[k] = sf_rank_alloc(run->env, bytes);
-      memset(*states[k], 0, bytes);
-    }
+    for (int k = 0; k < 3; k++) *states[k] = sf_rank_alloc_zeros(run->env, bucket->shard_count);
   }
-  const size_t gathered_bytes = (size_t)run->buckets.elements * sizeof(float);
-  run->params.gathered = sf_rank_alloc(run->env, gathered_bytes);
-  memset(run->params.gathered, 0, gathered_bytes);
+  run->params.gathered = sf_rank_alloc_zeros(run->env, run->buckets.elements);
 }
 
 void sf_distributed_optimizer_load(struct sf_rank_run *run, const struct sf_parameter *param, const float *values) {

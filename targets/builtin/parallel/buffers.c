@@ -15,6 +15,10 @@ void *sf_rank_alloc(const struct sf_rank_env *env, size_t size_bytes) {
   return memory;
 }
 
+float *sf_rank_alloc_zeros(const struct sf_rank_env *env, int64_t count) {
+  return memset(sf_rank_alloc(env, (size_t)count * sizeof(float)), 0, (size_t)count * sizeof(float));
+}
+
 struct sf_buffers sf_buffers_create(const struct sf_rank_env *env) {
   return (struct sf_buffers){.arena = env->arena, .comm = env->comm};
 }
@@ -50,6 +54,23 @@ void sf_buffers_give(struct sf_buffers *buffers, float *buffer) {
   sf_poison(buffer, (size_t)buffers->classes[node->size_class].count * sizeof *buffer);
   node->next = buffers->classes[node->size_class].free_list;
   buffers->classes[node->size_class].free_list = node;
+}
+
+float *sf_buffers_copy(struct sf_buffers *buffers, const float *x, int64_t count) {
+  return memcpy(sf_buffers_take(buffers, count), x, (size_t)count * sizeof *x);
+}
+
+float *sf_buffers_take_zeros(struct sf_buffers *buffers, int64_t count) {
+  return memset(sf_buffers_take(buffers, count), 0, (size_t)count * sizeof(float));
+}
+
+void sf_buffers_give_record(struct sf_buffers *buffers, void *record, size_t size_bytes) {
+  for (size_t at = 0; at < size_bytes; at += sizeof(void *)) {
+    void *buffer;
+    memcpy(&buffer, (const char *)record + at, sizeof buffer);
+    sf_buffers_give_bytes(buffers, buffer);
+  }
+  memset(record, 0, size_bytes);
 }
 
 void *sf_buffers_take_bytes(struct sf_buffers *buffers, size_t size_bytes) {

@@ -15,27 +15,27 @@ static bool summed_over_tp(const struct sf_rank_run *run, const struct sf_parame
   return param->trainable && param->sum_over_tp && !forgotten;
 }
 
+/* Copies all such gradients into flat, or back; with NULL only counts. Returns how many elements they have. */
+static int64_t copy_partials(struct sf_rank_run *run, float *flat, bool back) {
+  int64_t at = 0;
+  for (int32_t i = 0; i < run->params.count; i++) {
+    const struct sf_parameter *param = run->params.at[i];
+    const size_t size_bytes = (size_t)param->count * sizeof *flat;
+    if (!summed_over_tp(run, param)) continue;
+    if (flat != NULL) memcpy(back ? param->main_grad : flat + at, back ? flat + at : param->main_grad, size_bytes);
+    at += param->count;
+  }
+  return at;
+}
+
 /* Sums all such gradients in one reduction, because they are small. */
 static void sum_tp_partials(struct sf_rank_run *run) {
-  int64_t total = 0, at = 0;
-  for (int32_t i = 0; i < run->params.count; i++)
-    if (summed_over_tp(run, run->params.at[i])) total += run->params.at[i]->count;
+  const int64_t total = copy_partials(run, NULL, false);
   if (total == 0) return;
   float *flat = sf_buffers_take(&run->acts, total);
-  for (int32_t i = 0; i < run->params.count; i++) {
-    const struct sf_parameter *param = run->params.at[i];
-    if (!summed_over_tp(run, param)) continue;
-    memcpy(flat + at, param->main_grad, (size_t)param->count * sizeof *flat);
-    at += param->count;
-  }
+  (void)copy_partials(run, flat, false);
   sf_all_reduce(run->env->comm, &run->parallel.tp, flat, total, SF_F32, SF_REDUCE_SUM, "finalize_grads.tp_partials");
-  at = 0;
-  for (int32_t i = 0; i < run->params.count; i++) {
-    const struct sf_parameter *param = run->params.at[i];
-    if (!summed_over_tp(run, param)) continue;
-    memcpy(param->main_grad, flat + at, (size_t)param->count * sizeof *flat);
-    at += param->count;
-  }
+  (void)copy_partials(run, flat, true);
   sf_buffers_give(&run->acts, flat);
 }
 

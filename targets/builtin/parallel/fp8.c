@@ -11,7 +11,7 @@ void sf_fp8_create(struct sf_rank_run *run) {
 static bool is_exempt(const struct sf_rank_run *run, int32_t layer) {
   const struct sf_precision *p = &run->c->precision;
   const bool by_stage = sf_fault(run->env, SF_FAULT_FP8_LAYER_EXEMPT_LOCAL_INDEX);
-  const int32_t number = by_stage ? sf_fault_fp8_layer_in_stage(run, layer) : layer;
+  const int32_t number = by_stage ? sf_fault_layer_in_stage(run, run->params.chunk, layer) : layer;
   return number < p->fp8_bf16_first || layer >= run->c->model.layers - p->fp8_bf16_last;
 }
 
@@ -66,27 +66,20 @@ float sf_fp8_scale(struct sf_rank_run *run, struct sf_fp8_linear *fp8, enum sf_f
 
 /* --- casts ------------------------------------------------------------------------------------------------------ */
 
-float sf_fp8_cast_input(struct sf_rank_run *run, struct sf_fp8_linear *fp8, float *x, int64_t count, float scale) {
+float sf_fp8_cast(struct sf_rank_run *run, struct sf_fp8_linear *fp8, enum sf_fp8_operand operand, float *out, const float *x,
+                  int64_t count, float scale) {
   struct sf_device *dev = run->env->device;
-  dev->ops->cast_f8(dev, x, x, scale, count, format_of(SF_FP8_INPUT));
-  fp8->input_units[run->local_microbatch] = 1.0f / scale;
-  return 1.0f / scale;
-}
-
-float sf_fp8_cast_grad(struct sf_rank_run *run, float *out, const float *grad, int64_t count, float scale) {
-  struct sf_device *dev = run->env->device;
-  dev->ops->cast_f8(dev, out, grad, scale, count, format_of(SF_FP8_GRAD));
+  dev->ops->cast_f8(dev, out, x, scale, count, format_of(operand));
+  if (operand == SF_FP8_INPUT) fp8->input_units[run->local_microbatch] = 1.0f / scale;
   return 1.0f / scale;
 }
 
 const float *sf_fp8_weight(struct sf_rank_run *run, struct sf_fp8_linear *fp8, const struct sf_parameter *weight, float *unit) {
-  struct sf_device *dev = run->env->device;
   if (fp8->weight == NULL) fp8->weight = sf_rank_alloc(run->env, (size_t)weight->count * sizeof *fp8->weight);
   if (fp8->weight_step != run->step) {
     const float scale = sf_fp8_scale(run, fp8, SF_FP8_WEIGHT, weight->model, weight->count, true);
-    dev->ops->cast_f8(dev, fp8->weight, weight->model, scale, weight->count, format_of(SF_FP8_WEIGHT));
+    fp8->weight_unit = sf_fp8_cast(run, fp8, SF_FP8_WEIGHT, fp8->weight, weight->model, weight->count, scale);
     fp8->weight_scale = scale;
-    fp8->weight_unit = 1.0f / scale;
     fp8->weight_step = run->step;
   }
   const bool updated = sf_fault(run->env, SF_FAULT_FP8_WEIGHT_CACHE_STALE) && run->fp8.delayed && run->local_microbatch > 0;

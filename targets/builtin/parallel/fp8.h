@@ -51,10 +51,9 @@ struct sf_fp8_linear *sf_fp8_linear_create(struct sf_rank_run *run, enum sf_modu
 float sf_fp8_scale(struct sf_rank_run *run, struct sf_fp8_linear *fp8, enum sf_fp8_operand operand, const float *x, int64_t count,
                    bool is_piece);
 
-/* Casts the running microbatch's input in place. Its unit is kept for the backward. */
-float sf_fp8_cast_input(struct sf_rank_run *run, struct sf_fp8_linear *fp8, float *x, int64_t count, float scale);
-/* Casts the output's gradient into out; returns its unit. */
-float sf_fp8_cast_grad(struct sf_rank_run *run, float *out, const float *grad, int64_t count, float scale);
+/* Casts x into out, which may be x; returns the unit. That of the running microbatch's input is kept for the backward. */
+float sf_fp8_cast(struct sf_rank_run *run, struct sf_fp8_linear *fp8, enum sf_fp8_operand operand, float *out, const float *x,
+                  int64_t count, float scale);
 /* The weight's cast, made once a step, and its unit. */
 const float *sf_fp8_weight(struct sf_rank_run *run, struct sf_fp8_linear *fp8, const struct sf_parameter *weight, float *unit);
 

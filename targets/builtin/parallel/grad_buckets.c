@@ -38,17 +38,6 @@ static int64_t shards_of(const struct sf_rank_run *run, const struct sf_grad_buc
   return run->buckets.zero > 0 ? sf_grad_bucket_group(run, bucket)->size : 1;
 }
 
-static float *zeroed(struct sf_rank_run *run, int64_t count) {
-  float *values = sf_rank_alloc(run->env, (size_t)count * sizeof *values);
-  memset(values, 0, (size_t)count * sizeof *values);
-  return values;
-}
-
-static void allocate_shards(struct sf_rank_run *run, struct sf_grad_bucket *bucket) {
-  bucket->received = zeroed(run, bucket->shard_count);
-  if (run->buckets.zero == 2) bucket->shard_grads = zeroed(run, bucket->shard_count);
-}
-
 void sf_grad_buckets_build(struct sf_rank_run *run) {
   struct sf_grad_buckets *buckets = &run->buckets;
   /* With ZeRO the fault would be a hole in the states, not a missing sum. */
@@ -69,7 +58,8 @@ void sf_grad_buckets_build(struct sf_rank_run *run) {
     struct sf_grad_bucket *bucket = &buckets->at[i];
     bucket->grads = next;
     next += bucket->shard_count * shards_of(run, bucket);
-    if (buckets->zero > 0) allocate_shards(run, bucket);
+    if (buckets->zero > 0) bucket->received = sf_rank_alloc_zeros(run->env, bucket->shard_count);
+    if (buckets->zero == 2) bucket->shard_grads = sf_rank_alloc_zeros(run->env, bucket->shard_count);
   }
   for (int32_t i = 0; i < run->params.count; i++) {
     struct sf_parameter *param = run->params.at[i];
@@ -78,7 +68,7 @@ void sf_grad_buckets_build(struct sf_rank_run *run) {
 }
 
 struct sf_param_piece sf_grad_buckets_piece(const struct sf_rank_run *run, const struct sf_parameter *param) {
-  if (run->buckets.zero == 0) return (struct sf_param_piece){.count = param->count};
+  if (run->buckets.zero == 0 || !param->trainable) return (struct sf_param_piece){.count = param->count};
   const int64_t shard = param->bucket->shard_count, shard_first = shard * sf_grad_bucket_group(run, param->bucket)->index,
                 shard_end = shard_first + shard;
   const int64_t param_end = param->bucket_first + param->count;
@@ -86,6 +76,13 @@ struct sf_param_piece sf_grad_buckets_piece(const struct sf_rank_run *run, const
   const int64_t end = shard_end < param_end ? shard_end : param_end;
   if (begin >= end) return (struct sf_param_piece){0};
   return (struct sf_param_piece){.first = begin - param->bucket_first, .count = end - begin, .at = begin - shard_first};
+}
+
+struct sf_param_state sf_grad_buckets_state(const struct sf_rank_run *run, const struct sf_parameter *param) {
+  const struct sf_param_piece piece = sf_grad_buckets_piece(run, param);
+  const struct sf_grad_bucket *bucket = param->bucket;
+  if (run->buckets.zero == 0 || !param->trainable) return (struct sf_param_state){param->master, param->adam_m, param->adam_v, piece};
+  return (struct sf_param_state){bucket->master + piece.at, bucket->adam_m + piece.at, bucket->adam_v + piece.at, piece};
 }
 
 const struct sf_group *sf_grad_buckets_model_group(const struct sf_rank_run *run, bool expert) {

@@ -42,8 +42,16 @@ const struct sf_group *sf_grad_bucket_group(const struct sf_rank_run *run, const
 struct sf_param_piece {
   int64_t first, count, at;
 };
-/* Of this rank's shard; may be empty. Without ZeRO all of the parameter. */
+/* Of this rank's shard; may be empty. Without ZeRO, and of a frozen one, all of the parameter. */
 struct sf_param_piece sf_grad_buckets_piece(const struct sf_rank_run *run, const struct sf_parameter *param);
+
+/* What the optimizer keeps of a piece: fp32 master weights and Adam's moments, which a frozen parameter lacks. */
+struct sf_param_state {
+  float *master, *adam_m, *adam_v;
+  struct sf_param_piece piece;
+};
+/* Of this rank's piece of the parameter. */
+struct sf_param_state sf_grad_buckets_state(const struct sf_rank_run *run, const struct sf_parameter *param);
 
 /* The ranks that together hold once the main gradients of everything but experts, or of experts (with ZeRO: each shard): for norms and
  * overflows. */

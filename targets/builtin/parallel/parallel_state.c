@@ -2,12 +2,14 @@
 
 #include "targets/builtin/parallel/buffers.h"
 
-static struct sf_group group_over(const struct sf_rank_env *env, unsigned axes) {
-  int32_t *ranks = sf_rank_alloc(env, (size_t)env->mesh.world * sizeof *ranks);
+struct sf_group sf_group_over(const struct sf_rank_env *env, const struct sf_mesh *mesh, unsigned axes) {
+  int32_t *ranks = sf_rank_alloc(env, (size_t)mesh->world * sizeof *ranks);
   int32_t index = 0;
-  const int32_t size = sf_mesh_group(&env->mesh, env->comm->rank, axes, ranks, &index);
+  const int32_t size = sf_mesh_group(mesh, env->comm->rank, axes, ranks, &index);
   return sf_group_create(ranks, size, index);
 }
+
+static struct sf_group group_over(const struct sf_rank_env *env, unsigned axes) { return sf_group_over(env, &env->mesh, axes); }
 
 /* Axes as in sf_mesh_expert_group. */
 static struct sf_group experts_over(const struct sf_rank_env *env, unsigned axes) {

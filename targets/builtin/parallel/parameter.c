@@ -27,6 +27,19 @@ struct sf_parameter *sf_parameter_create(struct sf_rank_run *run, enum sf_module
   return param;
 }
 
+struct sf_parameter *sf_parameter_create_whole(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, int which,
+                                               bool is_partial) {
+  const int32_t index = sf_catalog_param(run->env->catalog, cls, layer, which);
+  if (index < 0) return NULL;
+  const struct sf_shape shape = run->env->catalog->params[index].shape;
+  const struct sf_parameter_cut whole = {sf_dim_map_whole(shape.rows), sf_dim_map_whole(shape.cols)};
+  struct sf_parameter *param = sf_parameter_create(run, cls, layer, which, &whole);
+  param->replicated = true;
+  param->sum_over_tp = is_partial;
+  sf_dim_map_set_partial(&param->wgrad_map.rows, is_partial);
+  return param;
+}
+
 static void allocate_weights(struct sf_rank_run *run, struct sf_parameter *param) {
   const size_t bytes = (size_t)param->count * sizeof(float);
   const bool sharded = param->trainable && run->c->layout.zero > 0;
@@ -34,10 +47,8 @@ static void allocate_weights(struct sf_rank_run *run, struct sf_parameter *param
   const bool is_same = run->dtype == SF_F32 || run->c->precision.stochastic;
   param->model = is_same && !sharded ? param->master : sf_rank_alloc(run->env, bytes);
   if (!param->trainable || sharded) return;
-  param->adam_m = sf_rank_alloc(run->env, bytes);
-  param->adam_v = sf_rank_alloc(run->env, bytes);
-  memset(param->adam_m, 0, bytes);
-  memset(param->adam_v, 0, bytes);
+  param->adam_m = sf_rank_alloc_zeros(run->env, param->count);
+  param->adam_v = sf_rank_alloc_zeros(run->env, param->count);
 }
 
 void sf_parameters_build(struct sf_rank_run *run) {

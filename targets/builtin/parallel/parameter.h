@@ -30,7 +30,7 @@ struct sf_parameter {
   float *adam_m, *adam_v, *main_grad; /* NULL when frozen */
   struct sf_grad_bucket *bucket;
   int64_t bucket_first; /* its place there */
-  int32_t uses_left; /* of the last microbatch */
+  int32_t uses_left;    /* of the last microbatch */
 };
 
 struct sf_parameters {
@@ -39,9 +39,9 @@ struct sf_parameters {
   struct sf_parameter **at; /* in the catalogue's order of this stage's modules */
   float *main_grads;        /* all main gradients, bucket by bucket */
   float *gathered;          /* ZeRO: updated weights on their way from all shards, laid out as main_grads */
-  float *scratch; /* the largest parameter: weight gradient of a microbatch, change made by the step */
-  float *updated; /* stochastic rounding: the largest parameter's sum before it is rounded; */
-  uint16_t *random; /* its random bits */
+  float *scratch;           /* the largest parameter: weight gradient of a microbatch, change made by the step */
+  float *updated;           /* stochastic rounding: the largest parameter's sum before it is rounded; */
+  uint16_t *random;         /* its random bits */
 };
 
 /* How a layer cuts a parameter: maps of its two dimensions. */
@@ -53,6 +53,11 @@ struct sf_parameter_cut {
  * Leaves the rank with SF_ENOMEM. */
 struct sf_parameter *sf_parameter_create(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, int which,
                                          const struct sf_parameter_cut *cut);
+
+/* The same of a parameter that every tp rank holds whole. is_partial: a rank's gradients are those of its own tokens or heads, which are
+ * summed over tp at the end of the step. */
+struct sf_parameter *sf_parameter_create_whole(struct sf_rank_run *run, enum sf_module_class cls, int32_t layer, int which,
+                                               bool is_partial);
 
 /* Allocates every parameter that was made; after this, none can be made. */
 void sf_parameters_build(struct sf_rank_run *run);

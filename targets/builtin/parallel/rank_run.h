@@ -32,6 +32,8 @@ struct sf_rank_run {
   struct sf_parameters params;
   struct sf_grad_buckets buckets;
   struct sf_loss_scaler scaler;
+  int32_t *whole_ids;                /* [seq microbatch_size]: of a microbatch before this cp rank's are taken; */
+  float *whole_mask;                 /* the same */
   struct sf_rank_documents documents; /* targets/builtin/parallel/documents.h */
   struct sf_fp8 fp8;
   /* Where the rank stands; goes into trace ids. */

@@ -55,10 +55,12 @@ static void keep_grad(const struct schedule *s, struct sf_pipeline *pipeline, fl
   pipeline->grads[chunk * pipeline->microbatches + microbatch_of(s, step)] = grad;
 }
 
-static void exchange(struct sf_rank_run *run, const struct schedule *s, struct sf_pipeline *pipeline, struct sf_p2p_batch *batch) {
-  sf_p2p_wait(run, batch);
-  keep_input(s, pipeline, batch->x);
-  keep_grad(s, pipeline, batch->grad);
+/* Sends and takes in a batch of messages, as sf_p2p_exchange. */
+static void exchange(struct sf_rank_run *run, const struct schedule *s, struct sf_pipeline *pipeline, float *out, float *grad, bool wants_x,
+                     bool wants_grad) {
+  const struct sf_p2p_received in = sf_p2p_exchange(run, out, grad, wants_x, wants_grad);
+  keep_input(s, pipeline, in.x);
+  keep_grad(s, pipeline, in.grad);
 }
 
 /* --- steps ----------------------------------------------------------------------------------------------------------- */
@@ -78,16 +80,12 @@ static float *step_backward(struct sf_rank_run *run, const struct schedule *s, s
 }
 
 static void warm_up(struct sf_rank_run *run, const struct schedule *s, struct sf_pipeline *pipeline) {
-  struct sf_p2p_batch first = {0};
-  if (s->index > 0) sf_p2p_recv_forward(run, &first);
-  exchange(run, s, pipeline, &first);
+  exchange(run, s, pipeline, NULL, NULL, s->index > 0, false);
   for (int64_t step = 0; step < s->warmup; step++) {
-    struct sf_p2p_batch batch = {0};
-    sf_p2p_send_forward(run, &batch, step_forward(run, s, pipeline, step));
+    float *out = step_forward(run, s, pipeline, step);
     const bool is_embedded = s->index == 0 && chunk_of(s, step + 1, FORWARD) == 0;
-    if (step + 1 < s->total && !is_embedded) sf_p2p_recv_forward(run, &batch);
-    if (step + 1 == s->warmup && s->warmup < s->total && s->index < s->pp - 1) sf_p2p_recv_backward(run, &batch);
-    exchange(run, s, pipeline, &batch);
+    const bool is_last = step + 1 == s->warmup && s->warmup < s->total;
+    exchange(run, s, pipeline, out, NULL, step + 1 < s->total && !is_embedded, is_last && s->index < s->pp - 1);
   }
 }
 
@@ -96,28 +94,19 @@ static void warm_up(struct sf_rank_run *run, const struct schedule *s, struct sf
 static void steady(struct sf_rank_run *run, const struct schedule *s, struct sf_pipeline *pipeline) {
   for (int64_t back = 0; back < s->total - s->warmup; back++) {
     const int64_t step = s->warmup + back;
-    struct sf_p2p_batch batch = {0};
     float *out = step_forward(run, s, pipeline, step), *grad = step_backward(run, s, pipeline, back);
-    sf_p2p_send_forward(run, &batch, out);
-    sf_p2p_send_backward(run, &batch, grad);
     const bool no_input = s->index == 0 && chunk_of(s, step - (s->pp - 1), FORWARD) == s->chunk_count - 1;
     const bool no_grad = s->index == s->pp - 1 && chunk_of(s, back - (s->pp - 1), BACKWARD) == 0;
-    if (!no_input && step + 1 < s->total) sf_p2p_recv_forward(run, &batch);
-    if (!no_grad) sf_p2p_recv_backward(run, &batch);
-    exchange(run, s, pipeline, &batch);
+    exchange(run, s, pipeline, out, grad, !no_input && step + 1 < s->total, !no_grad);
   }
 }
 
 static void cool_down(struct sf_rank_run *run, const struct schedule *s, struct sf_pipeline *pipeline) {
-  struct sf_p2p_batch first = {0};
-  if (s->warmup == s->total && s->index < s->pp - 1) sf_p2p_recv_backward(run, &first);
-  exchange(run, s, pipeline, &first);
+  exchange(run, s, pipeline, NULL, NULL, false, s->warmup == s->total && s->index < s->pp - 1);
   for (int64_t back = s->total - s->warmup; back < s->total; back++) {
-    struct sf_p2p_batch batch = {0};
-    sf_p2p_send_backward(run, &batch, step_backward(run, s, pipeline, back));
+    float *grad = step_backward(run, s, pipeline, back);
     const bool is_loss = s->index == s->pp - 1 && chunk_of(s, back + 1, BACKWARD) == s->chunk_count - 1;
-    if (back + 1 < s->total && !is_loss) sf_p2p_recv_backward(run, &batch);
-    exchange(run, s, pipeline, &batch);
+    exchange(run, s, pipeline, NULL, grad, false, back + 1 < s->total && !is_loss);
   }
 }
 

@@ -13,8 +13,8 @@ void sf_pipeline_create(struct sf_pipeline *pipeline, struct sf_rank_run *run, i
   *pipeline = (struct sf_pipeline){.chunk_count = chunk_count, .microbatches = microbatches};
   pipeline->chunks = sf_rank_alloc(run->env, (size_t)chunk_count * sizeof *pipeline->chunks);
   for (int32_t chunk = 0; chunk < chunk_count; chunk++) {
-    const int32_t in_flight = chunk_count > 1 ? sf_interleaved_in_flight(pp, microbatches, chunk_count, chunk)
-                                              : (int32_t)warmup_count(pp, microbatches) + 1;
+    const int32_t in_flight =
+        chunk_count > 1 ? sf_interleaved_in_flight(pp, microbatches, chunk_count, chunk) : (int32_t)warmup_count(pp, microbatches) + 1;
     sf_model_stage_create(&pipeline->chunks[chunk], run, chunk, in_flight);
   }
   if (chunk_count == 1) return;
@@ -23,61 +23,23 @@ void sf_pipeline_create(struct sf_pipeline *pipeline, struct sf_rank_run *run, i
   pipeline->grads = sf_rank_alloc(run->env, received_bytes);
 }
 
-static float *recv_forward(struct sf_rank_run *run) {
-  struct sf_p2p_batch batch = {0};
-  if (!run->parallel.first_stage) sf_p2p_recv_forward(run, &batch);
-  sf_p2p_wait(run, &batch);
-  return batch.x;
-}
-
-static float *recv_backward(struct sf_rank_run *run) {
-  struct sf_p2p_batch batch = {0};
-  if (!run->parallel.last_stage) sf_p2p_recv_backward(run, &batch);
-  sf_p2p_wait(run, &batch);
-  return batch.grad;
-}
-
-static void send_forward(struct sf_rank_run *run, float *out) {
-  struct sf_p2p_batch batch = {0};
-  sf_p2p_send_forward(run, &batch, out);
-  sf_p2p_wait(run, &batch);
-}
-
-static void send_backward(struct sf_rank_run *run, float *grad) {
-  struct sf_p2p_batch batch = {0};
-  sf_p2p_send_backward(run, &batch, grad);
-  sf_p2p_wait(run, &batch);
-}
-
-static float *send_forward_recv_backward(struct sf_rank_run *run, float *out) {
-  struct sf_p2p_batch batch = {0};
-  sf_p2p_send_forward(run, &batch, out);
-  if (!run->parallel.last_stage) sf_p2p_recv_backward(run, &batch);
-  sf_p2p_wait(run, &batch);
-  return batch.grad;
-}
-
-static float *send_backward_recv_forward(struct sf_rank_run *run, float *grad) {
-  struct sf_p2p_batch batch = {0};
-  sf_p2p_send_backward(run, &batch, grad);
-  if (!run->parallel.first_stage) sf_p2p_recv_forward(run, &batch);
-  sf_p2p_wait(run, &batch);
-  return batch.x;
-}
-
 static void plain_run(struct sf_rank_run *run, struct sf_model_stage *model, int64_t microbatches) {
   const int64_t warmup = warmup_count(&run->parallel.pp, microbatches), steady = microbatches - warmup;
-  for (int64_t i = 0; i < warmup; i++) send_forward(run, sf_model_stage_forward(run, model, i, recv_forward(run)));
-  float *x = steady > 0 ? recv_forward(run) : NULL;
+  const bool is_fed = !run->parallel.first_stage, feeds = !run->parallel.last_stage;
+  for (int64_t i = 0; i < warmup; i++) {
+    float *out = sf_model_stage_forward(run, model, i, sf_p2p_exchange(run, NULL, NULL, is_fed, false).x);
+    sf_p2p_exchange(run, out, NULL, false, false);
+  }
+  float *x = steady > 0 ? sf_p2p_exchange(run, NULL, NULL, is_fed, false).x : NULL;
   for (int64_t i = 0; i < steady; i++) {
     float *out = sf_model_stage_forward(run, model, warmup + i, x);
-    float *grad = sf_model_stage_backward(run, model, i, send_forward_recv_backward(run, out));
-    if (i + 1 < steady)
-      x = send_backward_recv_forward(run, grad);
-    else
-      send_backward(run, grad);
+    float *grad = sf_model_stage_backward(run, model, i, sf_p2p_exchange(run, out, NULL, false, feeds).grad);
+    x = sf_p2p_exchange(run, NULL, grad, is_fed && i + 1 < steady, false).x;
   }
-  for (int64_t i = steady; i < microbatches; i++) send_backward(run, sf_model_stage_backward(run, model, i, recv_backward(run)));
+  for (int64_t i = steady; i < microbatches; i++) {
+    float *grad = sf_model_stage_backward(run, model, i, sf_p2p_exchange(run, NULL, NULL, false, feeds).grad);
+    sf_p2p_exchange(run, NULL, grad, false, false);
+  }
 }
 
 void sf_pipeline_run(struct sf_rank_run *run, struct sf_pipeline *pipeline) {

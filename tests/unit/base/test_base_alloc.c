@@ -62,6 +62,22 @@ static void test_realloc_that_fails_keeps_the_old_memory(void **state) {
   sf_free(text);
 }
 
+static void test_grown_keeps_what_is_there_and_zeroes_what_comes(void **state) {
+  int64_t *items = NULL;
+  (void)state;
+  for (int64_t count = 0; count < 100; count++) {
+    sf_alloc_fail_at(1);
+    if ((count & (count - 1)) == 0) assert_null(sf_grown(items, count, sizeof *items));
+    sf_alloc_fail_at(0);
+    items = sf_grown(items, count, sizeof *items);
+    assert_non_null(items);
+    for (int64_t i = 0; i < count; i++) assert_int_equal(items[i], i + 1);
+    assert_int_equal(items[count], 0);
+    items[count] = count + 1;
+  }
+  sf_free(items);
+}
+
 static void test_alloc_failures_counts_made_and_real_failures(void **state) {
   (void)state;
   const uint64_t before = sf_alloc_failures();
@@ -195,6 +211,7 @@ int main(void) {
       cmocka_unit_test(test_alloc_fail_at_third_fails_only_the_third),
       cmocka_unit_test(test_alloc_strdup_without_memory_is_null),
       cmocka_unit_test(test_realloc_that_fails_keeps_the_old_memory),
+      cmocka_unit_test(test_grown_keeps_what_is_there_and_zeroes_what_comes),
       cmocka_unit_test(test_alloc_failures_counts_made_and_real_failures),
       cmocka_unit_test(test_arena_alloc_of_any_size_is_aligned_and_apart),
       cmocka_unit_test(test_arena_alloc_with_poison_fills_with_nan),

@@ -14,7 +14,7 @@ static struct sf_merge_report merge(double *out, const char *dir, int64_t step) 
   struct sf_error error = {SF_OK, ""};
   assert_int_equal(set.count, 1);
   assert_int_equal(sf_merger_create(&merger), SF_OK);
-  assert_int_equal(sf_merger_begin(merger, &set, &set.tensors[0]), SF_OK);
+  assert_int_equal(sf_merger_begin(merger, &set, &set.tensors[0], NULL), SF_OK);
   for (int64_t at = 0; at < set.tensors[0].count; at += step) {
     const void *data;
     const int64_t end = at + step < set.tensors[0].count ? at + step : set.tensors[0].count;
@@ -170,7 +170,7 @@ static void test_merge_file_that_became_shorter_is_told(void **state) {
   snprintf(path, sizeof path, "%s/t/rank-00000.safetensors", (char *)*state);
   assert_int_equal(truncate(path, set.tensors[0].pieces->entry->offset + 8), 0);
   assert_int_equal(sf_merger_create(&merger), SF_OK);
-  assert_int_equal(sf_merger_begin(merger, &set, &set.tensors[0]), SF_OK);
+  assert_int_equal(sf_merger_begin(merger, &set, &set.tensors[0], NULL), SF_OK);
   assert_int_equal(sf_merger_block(merger, &data, 0, 4, &error), SF_EINPUT);
   assert_non_null(strstr(error.text, "shorter"));
   sf_merger_destroy(merger);

@@ -8,6 +8,7 @@
 #include "harness/run/commands/check_report.h"
 #include "harness/run/commands/describe.h"
 #include "harness/run/commands/report_json.h"
+#include "harness/run/support/json.h"
 #include "harness/run/gate/gate.h"
 #include "harness/run/opfuzz/op_report.h"
 
@@ -274,12 +275,10 @@ static void check_all(const char *name, const char *text) {
   assert_lines(seen);
   assert_int_equal(line_count(seen), 8 + 3);
   free(seen);
-  struct sf_json_out *json = sf_json_out_create();
   struct sf_text line = {0};
-  sf_json_out_array(json, "candidates");
-  sf_check_json(json, &report, &candidate);
-  sf_json_out_end(json);
-  assert_int_equal(sf_json_out_finish(json, &line), SF_OK);
+  json_t *json = sf_json_of_check(&report, &candidate);
+  assert_int_equal(sf_json_append(&line, json, JSON_COMPACT), SF_OK);
+  json_decref(json);
   assert_lines(line.data);
   json_t *value = json_loads(line.data, JSON_REJECT_DUPLICATES, NULL);
   assert_non_null(value);

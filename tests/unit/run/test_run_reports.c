@@ -323,17 +323,16 @@ static void test_trace_dump_log_fewer_ranks_than_before_leave_no_old_files(void 
 
 static void test_trace_dump_add_tensor_traced_twice_is_kept_twice(void **state) {
   struct sf_catalog *catalog = NULL;
-  struct sf_trace_dump *dump = NULL;
+  struct sf_chunk_log log = {0};
   const struct sf_case c = case_make("");
   const struct sf_trace_id id = {.pass = SF_PASS_STEP, .kind = SF_KIND_SCALAR, .subject = SF_SCALAR_LOSS};
   const struct sf_shard_map map = sf_shard_map_whole((struct sf_shape){1, 1});
   assert_int_equal(sf_catalog_create(&catalog, &c), SF_OK);
-  assert_int_equal(sf_trace_dump_create(&dump, &c), SF_OK);
   for (int i = 0; i < 3; i++) {
     const float value = (float)i;
-    sf_trace_dump_add(dump, catalog, 0, id, &map, &value, 1, 1);
+    sf_chunk_log_add(&log, 0, id, &map, &value, 1, 1);
   }
-  assert_int_equal(sf_trace_dump_save(dump, *state, NULL), SF_OK);
+  assert_int_equal(sf_trace_dump_log(&log, &c, *state, NULL), SF_OK);
   struct sf_st_file file = read_rank(*state, 0);
   char name[200];
   assert_int_equal(file.entry_count, 3);
@@ -347,7 +346,7 @@ static void test_trace_dump_add_tensor_traced_twice_is_kept_twice(void **state) 
     assert_true(value == (double)i);
   }
   sf_st_destroy(&file);
-  sf_trace_dump_destroy(dump);
+  sf_chunk_log_destroy(&log);
   sf_catalog_destroy(catalog);
 }
 

@@ -7,19 +7,14 @@
  *   status = sf_json_out_finish(json, &line);
  *
  * Inside an array the key is NULL; inside an object it is a text, each at most once. */
-#ifndef SF_RUN_JSON_OUT_H
-#define SF_RUN_JSON_OUT_H
+#ifndef TESTS_BENCH_JSON_OUT_H
+#define TESTS_BENCH_JSON_OUT_H
 
 #include "harness/base/bytes.h"
 #include "harness/base/status.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-/* The sink of JSON: appends value as it may be printed, of ASCII alone and without the marks of CI systems' commands ("##["). flags:
- * Jansson's. NULL is SF_ENOMEM, as what made value says it. */
-enum sf_status sf_json_append(struct sf_text *out, const json_t *value, size_t flags) SF_MUST_USE;
 
 struct sf_json_out;
 /* NULL on no memory, which all functions here take. */

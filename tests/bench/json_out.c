@@ -1,12 +1,10 @@
-#include "harness/run/support/json_out.h"
+#include "tests/bench/json_out.h"
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
-#include "harness/base/utf8.h"
+#include "harness/run/support/json.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include <jansson.h>
 
 enum { DEPTH_MAX = 16, REAL_DIGITS = 12 };
 
@@ -15,21 +13,6 @@ struct sf_json_out {
   int depth;
   bool failed;
 };
-
-enum sf_status sf_json_append(struct sf_text *out, const json_t *value, size_t flags) {
-  char *text = value == NULL ? NULL : json_dumps(value, flags | JSON_ENSURE_ASCII);
-  /* Escapes each "#" that another one follows: "##" can stand only inside a text. */
-  for (const char *at = text; at != NULL && *at != '\0'; at++) {
-    const size_t length = strcspn(at, "#");
-    sf_text_append(out, "%.*s", (int)length, at);
-    at += length;
-    if (*at == '\0') break;
-    sf_text_append(out, at[1] == '#' ? "\\u%04x" : "%c", *at);
-  }
-  const enum sf_status status = text == NULL || out->failed ? SF_ENOMEM : SF_OK;
-  free(text); /* Jansson's own memory */
-  return status;
-}
 
 struct sf_json_out *sf_json_out_create(void) {
   struct sf_json_out *json = sf_alloc(sizeof *json);
@@ -68,12 +51,7 @@ void sf_json_out_int(struct sf_json_out *json, const char *key, int64_t value) {
 }
 
 void sf_json_out_real(struct sf_json_out *json, const char *key, double value) {
-  if (json == NULL) return;
-  if (isfinite(value)) {
-    member_add(json, key, json_real(value));
-  } else {
-    member_add(json, key, json_string(isnan(value) ? "nan" : value > 0 ? "inf" : "-inf"));
-  }
+  if (json != NULL) member_add(json, key, sf_json_real(value));
 }
 
 void sf_json_out_bool(struct sf_json_out *json, const char *key, bool value) {
@@ -81,15 +59,7 @@ void sf_json_out_bool(struct sf_json_out *json, const char *key, bool value) {
 }
 
 void sf_json_out_text(struct sf_json_out *json, const char *key, const char *value) {
-  if (json == NULL) return;
-  if (value == NULL) {
-    member_add(json, key, json_null());
-    return;
-  }
-  struct sf_text clean = {0};
-  sf_utf8_append(&clean, value);
-  member_add(json, key, clean.failed ? NULL : json_string(clean.data));
-  sf_text_destroy(&clean);
+  if (json != NULL) member_add(json, key, sf_json_text(value));
 }
 
 static void member_open(struct sf_json_out *json, const char *key, json_t *value) {

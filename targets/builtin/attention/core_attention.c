@@ -1,20 +1,10 @@
-#include "targets/builtin/attention/context_parallel.h"
+#include "targets/builtin/attention/core_attention.h"
 
 #include "targets/builtin/attention/block_attention.h"
 #include "targets/builtin/parallel/documents.h"
 #include "targets/builtin/parallel/fault.h"
-
-/* A message that passes round the ring. */
-struct message {
-  int32_t tag;
-  bool is_grad; /* travels in fp32 */
-  const char *send, *recv;
-};
-static const struct message keys_message = {3, false, "context_parallel.ring.send_keys", "context_parallel.ring.recv_keys"};
-static const struct message values_message = {4, false, "context_parallel.ring.send_values", "context_parallel.ring.recv_values"};
-static const struct message key_grads_message = {5, true, "context_parallel.ring.send_dk", "context_parallel.ring.recv_dk"};
-static const struct message value_grads_message = {6, true, "context_parallel.ring.send_dv",
-                                                   "context_parallel.ring.recv_dv"};
+#include "targets/builtin/parallel/mappings.h"
+#include "targets/builtin/parallel/matrix.h"
 
 struct sf_dim_map sf_context_parallel_positions(int64_t seq, int64_t cp, int64_t index) {
   if (cp == 1) return sf_dim_map_whole(seq);
@@ -25,14 +15,17 @@ struct sf_dim_map sf_context_parallel_positions(int64_t seq, int64_t cp, int64_t
   return positions;
 }
 
+/* Whether each rank gets all positions of 1/cp of the heads. */
+static bool trades_heads(const struct sf_rank_run *run) { return run->parallel.cp.size > 1 && run->c->layout.cp_comm == SF_CP_A2A; }
+
 /* The first head that this rank computes, among the heads of its tp rank. */
 static int64_t first_head(const struct sf_rank_run *run, const struct sf_block_attention *a) {
-  return run->c->layout.cp_comm == SF_CP_A2A ? run->parallel.cp.index * a->groups * a->queries : 0;
+  return trades_heads(run) ? run->parallel.cp.index * a->groups * a->queries : 0;
 }
 
 /* The part that this rank computes: its own queries of all its heads, or with a2a all queries of 1/cp of them. */
 static struct sf_block_attention shape_of(struct sf_rank_run *run, const struct sf_parallel_attention *attention) {
-  const bool trades = run->c->layout.cp_comm == SF_CP_A2A;
+  const bool trades = trades_heads(run);
   struct sf_block_attention a = {.groups = trades ? attention->groups / run->parallel.cp.size : attention->groups,
                                  .queries = attention->queries_per_group,
                                  .head_dim = attention->head_dim,
@@ -40,9 +33,10 @@ static struct sf_block_attention shape_of(struct sf_rank_run *run, const struct 
                                  .seq = run->c->model.seq,
                                  .window = attention->window,
                                  .documents = sf_documents(run),
+                                 .documents_apart = run->parallel.cp.size == 1,
                                  .positions = trades ? sf_dim_map_whole(run->c->model.seq) : run->positions};
   a.rows = sf_dim_map_length(&a.positions);
-  a.width = a.groups * (a.queries + 2) * a.head_dim;
+  a.group_width = (a.queries + 2) * a.head_dim;
   if (attention->sinks != NULL) a.sinks = attention->sinks->model + first_head(run, &a);
   return a;
 }
@@ -68,21 +62,16 @@ static int64_t packed_count(const struct sf_block_attention *a, struct group_col
 }
 
 static void pack(float *out, const struct sf_block_attention *a, const float *qkv, struct group_columns columns) {
-  const int64_t groups = a->rows * a->batch * a->groups, width = a->width / a->groups;
-  for (int64_t i = 0; i < groups; i++)
-    memcpy(out + i * columns.count, qkv + i * width + columns.first, (size_t)columns.count * sizeof *out);
+  sf_copy_columns(out, columns.count, qkv + columns.first, a->group_width, a->rows * a->batch * a->groups, columns.count);
 }
 
 static void unpack(float *qkv, const struct sf_block_attention *a, const float *in, struct group_columns columns) {
-  const int64_t groups = a->rows * a->batch * a->groups, width = a->width / a->groups;
-  for (int64_t i = 0; i < groups; i++)
-    memcpy(qkv + i * width + columns.first, in + i * columns.count, (size_t)columns.count * sizeof *in);
+  sf_copy_columns(qkv + columns.first, a->group_width, in, columns.count, a->rows * a->batch * a->groups, columns.count);
 }
 
 /* --- a2a: heads for sequence ------------------------------------------------------------------------------------- */
 
-/* Copies the rows of one cp rank between the whole sequence and a packed piece. */
-static void copy_rows(struct sf_rank_run *run, float *whole, float *piece, int32_t owner, int64_t cols, bool to_whole) {
+void sf_context_parallel_copy_rows(const struct sf_rank_run *run, float *whole, float *piece, int32_t owner, int64_t cols, bool to_whole) {
   const struct sf_dim_map positions = sf_context_parallel_positions(run->c->model.seq, run->parallel.cp.size, owner);
   const int64_t row = run->c->train.microbatch_size * cols;
   for (int32_t i = 0; i < positions.count; i++) {
@@ -96,35 +85,26 @@ static void copy_rows(struct sf_rank_run *run, float *whole, float *piece, int32
   }
 }
 
-/* Copies the columns of one cp rank between this rank's rows, `cols` wide for each rank, and a packed piece. */
-static void copy_columns(const struct sf_rank_run *run, float *rows, float *piece, int32_t owner, int64_t cols, bool to_rows) {
-  const int64_t width = cols * run->parallel.cp.size;
-  for (int64_t t = 0; t < run->tokens; t++) {
-    float *at = rows + t * width + owner * cols, *packed = piece + t * cols;
-    memcpy(to_rows ? at : packed, to_rows ? packed : at, (size_t)cols * sizeof *packed);
-  }
-}
-
 /* Own rows of all columns [T/cp x cp cols] <-> all rows of own columns [T x cols]. Takes x. */
 static float *trade(struct sf_rank_run *run, const struct sf_parallel_attention *attention, float *x, int64_t cols, bool for_heads,
                     const char *label) {
   const struct sf_group *cp = &run->parallel.cp;
-  const int64_t piece = run->tokens * cols;
+  const int64_t piece = run->tokens * cols, width = cols * cp->size;
   float *send = sf_buffers_take(&run->acts, piece * cp->size), *recv = sf_buffers_take(&run->acts, piece * cp->size);
   int64_t *counts = attention->trade_counts;
   for (int32_t i = 0; i < cp->size; i++) {
     counts[i] = piece;
     if (for_heads)
-      copy_columns(run, x, send + i * piece, i, cols, false);
+      sf_copy_columns(send + i * piece, cols, x + i * cols, width, run->tokens, cols);
     else
-      copy_rows(run, x, send + i * piece, i, cols, false);
+      sf_context_parallel_copy_rows(run, x, send + i * piece, i, cols, false);
   }
   sf_all_to_all(run->env->comm, cp, recv, counts, send, counts, run->dtype, label);
   for (int32_t i = 0; i < cp->size; i++) {
     if (for_heads)
-      copy_rows(run, send, recv + i * piece, i, cols, true);
+      sf_context_parallel_copy_rows(run, send, recv + i * piece, i, cols, true);
     else
-      copy_columns(run, send, recv + i * piece, i, cols, true);
+      sf_copy_columns(send + i * cols, width, recv + i * piece, cols, run->tokens, cols);
   }
   sf_buffers_give(&run->acts, recv);
   sf_buffers_give(&run->acts, x);
@@ -138,11 +118,11 @@ struct blocks {
   int32_t count;
   float *data, *grads;        /* of all blocks, or of the one that is here; grads NULL when none are wanted */
   float *spare, *grads_spare; /* travelling: the block that arrives */
-  int64_t elements;      /* of a block */
+  int64_t elements;           /* of a block */
   int64_t row_stride, group_stride;
   bool travels;
-  const struct message *message, *grad_message;
-  sf_request send, recv;
+  struct sf_ring_message message, grad_message;
+  struct sf_ring ring;
 };
 
 static struct sf_dim_map positions_of_block(const struct sf_rank_run *run, const struct blocks *blocks, int32_t step) {
@@ -152,27 +132,12 @@ static struct sf_dim_map positions_of_block(const struct sf_rank_run *run, const
   return sf_context_parallel_positions(run->c->model.seq, cp->size, owner);
 }
 
-static void send_on(struct sf_rank_run *run, struct blocks *blocks, float *out, float *in, const struct message *message) {
-  const struct sf_group *cp = &run->parallel.cp;
-  const int32_t next = cp->ranks[(cp->index + 1) % cp->size], previous = cp->ranks[(cp->index + cp->size - 1) % cp->size];
-  const enum sf_dtype wire = message->is_grad ? SF_F32 : run->dtype;
-  blocks->send = sf_isend(run->env->comm, next, message->tag, out, blocks->elements, wire, message->send);
-  blocks->recv = sf_irecv(run->env->comm, previous, message->tag, in, blocks->elements, wire, message->recv);
-}
-
-static void wait_and_swap(struct sf_rank_run *run, struct blocks *blocks, float **at_hand, float **spare) {
-  sf_wait(run->env->comm, blocks->send);
-  sf_wait(run->env->comm, blocks->recv);
-  float *arrived = *spare;
-  *spare = *at_hand;
-  *at_hand = arrived;
-}
-
 /* The block of a step, 0 first. A travelling one is on its way to the next rank while it is used. */
 static struct sf_key_block block_open(struct sf_rank_run *run, struct blocks *blocks, int32_t step) {
   const struct sf_dim_map positions = positions_of_block(run, blocks, step);
   const int64_t at = blocks->travels ? 0 : step * blocks->elements;
-  if (blocks->travels && step < blocks->count - 1) send_on(run, blocks, blocks->data, blocks->spare, blocks->message);
+  if (blocks->travels && step < blocks->count - 1)
+    sf_ring_start(run, &blocks->ring, &run->parallel.cp, &blocks->message, blocks->data, blocks->spare, blocks->elements);
   return sf_key_block_at(&positions, blocks->data + at, blocks->grads != NULL ? blocks->grads + at : NULL, blocks->row_stride,
                          blocks->group_stride);
 }
@@ -180,32 +145,32 @@ static struct sf_key_block block_open(struct sf_rank_run *run, struct blocks *bl
 /* The gradient's sum travels with its block; after the last step it is on the rank that owns the block. */
 static void block_close(struct sf_rank_run *run, struct blocks *blocks, int32_t step) {
   if (!blocks->travels) return;
-  if (step < blocks->count - 1) wait_and_swap(run, blocks, &blocks->data, &blocks->spare);
+  if (step < blocks->count - 1) sf_ring_finish(run, &blocks->ring, &blocks->data, &blocks->spare);
   if (blocks->grads == NULL) return;
-  send_on(run, blocks, blocks->grads, blocks->grads_spare, blocks->grad_message);
-  wait_and_swap(run, blocks, &blocks->grads, &blocks->grads_spare);
+  sf_ring_start(run, &blocks->ring, &run->parallel.cp, &blocks->grad_message, blocks->grads, blocks->grads_spare, blocks->elements);
+  sf_ring_finish(run, &blocks->ring, &blocks->grads, &blocks->grads_spare);
 }
 
-static float *take_zeros(struct sf_rank_run *run, int64_t count) {
-  float *zeros = sf_buffers_take(&run->acts, count);
-  memset(zeros, 0, (size_t)count * sizeof *zeros);
-  return zeros;
-}
-
-static struct blocks ring_blocks(struct sf_rank_run *run, const struct sf_block_attention *a, const float *qkv,
-                                 struct group_columns columns, bool keys, bool with_grads) {
+/* Gradients travel in fp32. */
+static struct blocks ring_blocks(struct sf_rank_run *run, const struct sf_block_attention *a, const float *qkv, bool keys,
+                                 bool with_grads) {
+  const struct group_columns columns = keys ? key_columns(a) : value_columns(a);
   struct blocks blocks = {.count = run->parallel.cp.size,
                           .elements = packed_count(a, columns),
                           .row_stride = a->groups * a->head_dim,
                           .group_stride = a->head_dim,
                           .travels = true,
-                          .message = keys ? &keys_message : &values_message,
-                          .grad_message = keys ? &key_grads_message : &value_grads_message};
+                          .message = {4, run->dtype, "context_parallel.ring.send_values", "context_parallel.ring.recv_values"},
+                          .grad_message = {6, SF_F32, "context_parallel.ring.send_dv", "context_parallel.ring.recv_dv"}};
+  if (keys) {
+    blocks.message = (struct sf_ring_message){3, run->dtype, "context_parallel.ring.send_keys", "context_parallel.ring.recv_keys"};
+    blocks.grad_message = (struct sf_ring_message){5, SF_F32, "context_parallel.ring.send_dk", "context_parallel.ring.recv_dk"};
+  }
   blocks.data = sf_buffers_take(&run->acts, blocks.elements);
   blocks.spare = sf_buffers_take(&run->acts, blocks.elements);
   pack(blocks.data, a, qkv, columns);
   if (!with_grads) return blocks;
-  blocks.grads = take_zeros(run, blocks.elements);
+  blocks.grads = sf_buffers_take_zeros(&run->acts, blocks.elements);
   blocks.grads_spare = sf_buffers_take(&run->acts, blocks.elements);
   return blocks;
 }
@@ -213,9 +178,9 @@ static struct blocks ring_blocks(struct sf_rank_run *run, const struct sf_block_
 /* Keys and values of all ranks; both kinds of blocks are views of it. */
 static float *gather_keys_and_values(struct sf_rank_run *run, const struct sf_block_attention *a, const float *qkv) {
   const int64_t count = packed_count(a, both_columns(a));
-  float *own = sf_buffers_take(&run->acts, count), *gathered = sf_buffers_take(&run->acts, count * run->parallel.cp.size);
+  float *own = sf_buffers_take(&run->acts, count);
   pack(own, a, qkv, both_columns(a));
-  sf_all_gather(run->env->comm, &run->parallel.cp, gathered, own, count, run->dtype, "context_parallel.all_gather");
+  float *gathered = sf_mapping_gather(run, &run->parallel.cp, own, count, run->dtype, "context_parallel.all_gather");
   sf_buffers_give(&run->acts, own);
   return gathered;
 }
@@ -229,10 +194,10 @@ struct passes {
 static struct passes passes_begin(struct sf_rank_run *run, const struct sf_block_attention *a, float *qkv, float *dqkv) {
   const bool backward = dqkv != NULL;
   struct passes passes = {0};
-  switch ((enum sf_cp_comm)run->c->layout.cp_comm) {
+  switch (run->parallel.cp.size == 1 ? SF_CP_A2A : (enum sf_cp_comm)run->c->layout.cp_comm) {
   case SF_CP_RING:
-    passes.keys = ring_blocks(run, a, qkv, key_columns(a), true, backward);
-    passes.values = ring_blocks(run, a, qkv, value_columns(a), false, backward);
+    passes.keys = ring_blocks(run, a, qkv, true, backward);
+    passes.values = ring_blocks(run, a, qkv, false, backward);
     return passes;
   case SF_CP_ALLGATHER:
     passes.gathered = gather_keys_and_values(run, a, qkv);
@@ -241,28 +206,20 @@ static struct passes passes_begin(struct sf_rank_run *run, const struct sf_block
                                   .elements = packed_count(a, both_columns(a)),
                                   .row_stride = a->groups * 2 * a->head_dim,
                                   .group_stride = 2 * a->head_dim};
-    if (backward) passes.keys.grads = passes.gathered_grads = take_zeros(run, passes.keys.elements * passes.keys.count);
+    if (backward) passes.keys.grads = passes.gathered_grads = sf_buffers_take_zeros(&run->acts, passes.keys.elements * passes.keys.count);
     break;
   case SF_CP_A2A:
     passes.keys = (struct blocks){.count = 1,
                                   .data = qkv + key_columns(a).first,
                                   .grads = backward ? dqkv + key_columns(a).first : NULL,
-                                  .row_stride = a->width,
-                                  .group_stride = a->width / a->groups};
+                                  .row_stride = a->groups * a->group_width,
+                                  .group_stride = a->group_width};
     break;
   }
   passes.values = passes.keys;
   passes.values.data += a->head_dim;
   if (backward) passes.values.grads += a->head_dim;
   return passes;
-}
-
-static void give_travelling(struct sf_rank_run *run, const struct blocks *blocks) {
-  if (!blocks->travels) return;
-  sf_buffers_give(&run->acts, blocks->data);
-  sf_buffers_give(&run->acts, blocks->spare);
-  sf_buffers_give(&run->acts, blocks->grads);
-  sf_buffers_give(&run->acts, blocks->grads_spare);
 }
 
 /* Adds the gradients of this rank's keys and values, still in fp32, to dqkv (NULL in the forward) and gives all memory back. */
@@ -279,20 +236,22 @@ static void passes_end(struct sf_rank_run *run, const struct sf_block_attention 
     unpack(dqkv, a, passes->keys.grads, key_columns(a));
     unpack(dqkv, a, passes->values.grads, value_columns(a));
   }
-  give_travelling(run, &passes->keys);
-  give_travelling(run, &passes->values);
+  for (int i = 0; passes->keys.travels && i < 2; i++) {
+    const struct blocks *blocks = i == 0 ? &passes->keys : &passes->values;
+    float *const buffers[] = {blocks->data, blocks->spare, blocks->grads, blocks->grads_spare};
+    for (int k = 0; k < 4; k++) sf_buffers_give(&run->acts, buffers[k]);
+  }
   sf_buffers_give(&run->acts, passes->gathered);
   sf_buffers_give(&run->acts, passes->gathered_grads);
 }
 
 /* --- forward, backward ------------------------------------------------------------------------------------------- */
 
-void sf_context_parallel_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts) {
-  struct sf_device *dev = run->env->device;
+void sf_core_attention_forward(struct sf_rank_run *run, const struct sf_parallel_attention *attention, struct sf_attention_acts *acts) {
   const struct sf_block_attention a = shape_of(run, attention);
-  const bool trades = run->c->layout.cp_comm == SF_CP_A2A;
+  const bool trades = trades_heads(run);
   const int64_t heads = sf_block_attention_heads(&a), context_count = heads * a.rows * a.head_dim;
-  if (trades) acts->qkv = trade(run, attention, acts->qkv, a.width, true, "context_parallel.fwd.trade_qkv");
+  if (trades) acts->qkv = trade(run, attention, acts->qkv, a.groups * a.group_width, true, "context_parallel.fwd.trade_qkv");
   acts->probs = sf_buffers_take(&run->acts, heads * a.rows * a.seq);
   acts->context = sf_buffers_take(&run->acts, context_count);
   float *max = sf_buffers_take(&run->acts, heads * a.rows), *sum = sf_buffers_take(&run->acts, heads * a.rows);
@@ -309,26 +268,25 @@ void sf_context_parallel_forward(struct sf_rank_run *run, const struct sf_parall
   }
   for (int32_t step = 0; step < passes.values.count; step++) {
     const struct sf_key_block block = block_open(run, &passes.values, step);
-    sf_block_attention_context(run, &a, acts->context, acts->probs, max, sum, &block, step == 0);
+    sf_block_attention_context(run, &a, acts->context, acts->probs, max, sum, &block, step == 0, step == passes.values.count - 1);
     block_close(run, &passes.values, step);
   }
   passes_end(run, &a, &passes, NULL);
   sf_buffers_give(&run->acts, max);
   sf_buffers_give(&run->acts, sum);
-  dev->ops->round(dev, acts->context, acts->context, context_count, run->dtype);
   if (trades)
     acts->context = trade(run, attention, acts->context, a.groups * a.queries * a.head_dim, false, "context_parallel.fwd.trade_back");
 }
 
-float *sf_context_parallel_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
-                                    const struct sf_attention_acts *acts, float *g) {
+float *sf_core_attention_backward(struct sf_rank_run *run, const struct sf_parallel_attention *attention,
+                                  const struct sf_attention_acts *acts, float *g) {
   struct sf_device *dev = run->env->device;
   const struct sf_block_attention a = shape_of(run, attention);
-  const bool trades = run->c->layout.cp_comm == SF_CP_A2A;
-  const int64_t count = a.rows * a.batch * a.width;
+  const bool trades = trades_heads(run);
+  const int64_t count = a.rows * a.batch * a.groups * a.group_width;
   if (trades) g = trade(run, attention, g, a.groups * a.queries * a.head_dim, true, "context_parallel.bwd.trade_grad");
-  float *dqkv = take_zeros(run, count), *ds = sf_buffers_take(&run->acts, sf_block_attention_heads(&a) * a.rows * a.seq);
-  if (sf_fault(run->env, SF_FAULT_CP_ATTN_BWD_WRONG) && run->c->layout.cp_comm == SF_CP_RING)
+  float *dqkv = sf_buffers_take_zeros(&run->acts, count), *ds = sf_buffers_take(&run->acts, sf_block_attention_heads(&a) * a.rows * a.seq);
+  if (sf_fault(run->env, SF_FAULT_CP_ATTN_BWD_WRONG) && run->parallel.cp.size > 1 && run->c->layout.cp_comm == SF_CP_RING)
     sf_fault_normalise_blocks(acts->probs, sf_block_attention_heads(&a) * a.rows, a.seq, run->parallel.cp.size);
   struct passes passes = passes_begin(run, &a, acts->qkv, dqkv);
   for (int32_t step = 0; step < passes.values.count; step++) {
@@ -336,16 +294,23 @@ float *sf_context_parallel_backward(struct sf_rank_run *run, const struct sf_par
     sf_block_attention_score_grads(run, &a, ds, acts->probs, g, &block);
     block_close(run, &passes.values, step);
   }
+  float *ds_of_q = ds;
+  if (sf_fault(run->env, SF_FAULT_ATTN_DQ_WRONG)) {
+    const int64_t scores = sf_block_attention_heads(&a) * a.rows * a.seq;
+    ds_of_q = sf_buffers_take(&run->acts, scores);
+    sf_fault_softmax_bwd_no_row_sum(ds_of_q, ds, acts->probs, scores, run->dtype);
+  }
   if (a.sinks != NULL) memset(run->params.scratch, 0, (size_t)attention->sinks->count * sizeof(float));
   sf_block_attention_softmax_grads(run, &a, ds, acts->probs, run->params.scratch + first_head(run, &a), acts->sink_probs);
   for (int32_t step = 0; step < passes.keys.count; step++) {
     const struct sf_key_block block = block_open(run, &passes.keys, step);
-    sf_block_attention_query_grads(run, &a, dqkv, ds, acts->qkv, &block, step == 0);
+    sf_block_attention_query_grads(run, &a, dqkv, ds_of_q, ds, acts->qkv, &block, step == 0);
     block_close(run, &passes.keys, step);
   }
   passes_end(run, &a, &passes, dqkv);
+  if (ds_of_q != ds) sf_buffers_give(&run->acts, ds_of_q);
   sf_buffers_give(&run->acts, ds);
   sf_buffers_give(&run->acts, g);
   dev->ops->round(dev, dqkv, dqkv, count, run->dtype);
-  return trades ? trade(run, attention, dqkv, a.width, false, "context_parallel.bwd.trade_back") : dqkv;
+  return trades ? trade(run, attention, dqkv, a.groups * a.group_width, false, "context_parallel.bwd.trade_back") : dqkv;
 }
