@@ -97,8 +97,9 @@ static enum sf_status set_all_parts(struct sf_collector *collector) {
 
 enum sf_status sf_anchored_create(struct sf_collector *collector) {
   collector->given = (struct sf_given){tensor_of, part_sizes_of, collector};
-  const enum sf_status status = sf_expectations_create_given(&collector->anchored, collector->catalog,
-                                                             sf_expectations_gemm(collector->expectations), &collector->given);
+  const enum sf_status status = collector->anchored != NULL
+                                    ? sf_expectations_renew(collector->anchored)
+                                    : sf_expectations_create_given(&collector->anchored, collector->expectations, &collector->given);
   return status == SF_OK ? set_all_parts(collector) : status;
 }
 

@@ -162,8 +162,6 @@ enum sf_status sf_collector_reset(struct sf_collector *collector, const struct s
   collector->c = *c;
   sf_arena_reset(collector->of_layout);
   sf_arena_reset(collector->of_judgement);
-  sf_expectations_destroy(collector->anchored);
-  collector->anchored = NULL;
   collector->spare_parts = NULL;
   collector->unknown = NULL;
   collector->unknown_count = collector->unknown_capacity = 0;

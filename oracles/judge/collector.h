@@ -110,9 +110,10 @@ struct sf_unknown {
 struct sf_collector {
   struct sf_case c; /* only for what no layout changes: see the slot's layout */
   struct sf_expectations *expectations;
-  bool is_anchored;                 /* `expectations` are what the reference makes of the candidate's tensors (sf_collector_anchor) */
-  struct sf_given given;            /* the tensors collected, for the reference */
-  struct sf_expectations *anchored; /* of the last judgement: what the reference makes of the candidate's tensors; NULL: nobody asked */
+  bool is_anchored;      /* `expectations` are what the reference makes of the candidate's tensors (sf_collector_anchor) */
+  struct sf_given given; /* the tensors collected, for the reference */
+  struct sf_expectations
+      *anchored; /* of the last judgement: what the reference makes of the candidate's tensors; NULL: none was end to end */
   const struct sf_catalog *catalog;
   enum sf_status status;         /* SF_OK, or why nothing can be judged */
   struct sf_arena *kept;         /* slots and merged tensors */

@@ -333,8 +333,6 @@ static enum sf_status judging_create(struct sf_judging *out, struct sf_collector
 enum sf_status sf_judge(struct sf_collector *collector, bool complete, struct sf_judgement *out) {
   if (collector->status != SF_OK) return collector->status;
   sf_arena_reset(collector->of_judgement);
-  sf_expectations_destroy(collector->anchored);
-  collector->anchored = NULL;
   struct sf_judging judging;
   enum sf_status status = judging_create(&judging, collector);
   if (status != SF_OK) return status;

@@ -71,11 +71,6 @@ static void report_replicas(struct sf_judging *judging, const struct sf_slot *sl
 
 /* --- numbers that are not finite ----------------------------------------------------------------------------------- */
 
-/* Whether all numbers of both are finite, so that there is a distance. */
-static bool is_comparable(const struct sf_slot *slot, const struct sf_expected *e) {
-  return isfinite(e->norm) && sf_first_nonfinite(slot->merged, NULL, e->spec.shape.rows * e->spec.shape.cols) < 0;
-}
-
 /* Whether the reference has a number near the largest of the format (within a factor of 34) in a step or before it. If that number is
  * infinite in a candidate, it leaves NaN (times zero) where the reference has numbers of any size, and weights that stay so. */
 static bool nears_largest(const struct tolerances *t, int32_t step) {
@@ -98,11 +93,12 @@ static bool parts_may_overflow(const struct sf_collector *collector, const struc
 
 /* An infinity where the reference makes a number is a finding, unless a perturbed run has one as well: then rounding decides, here and in
  * what comes of it. */
-static enum sf_status judge_infinite(struct tolerances *t, const struct sf_slot *slot, const struct sf_expected *e) {
-  struct sf_tensor_result *result = sf_judging_result(t->judging, slot);
+static enum sf_status judge_infinite(struct tolerances *t, struct sf_tensor_result *result) {
+  const struct sf_slot *slot = sf_slot_at(t->judging->collector, result->expected->ordinal, SF_SLOT_FIRST);
+  const struct sf_expected *e = sf_expectations_at(t->expectations, result->expected->ordinal);
   const int64_t count = e->spec.shape.rows * e->spec.shape.cols;
   const bool is_wrong = sf_first_nonfinite(slot->merged, e->x, count) >= 0;
-  result->judged = false;
+  result->judged = result->flagged = false;
   result->why_not = "overflow";
   bool is_in_doubt = sf_first_nonfinite(e->x, slot->merged, count) >= 0;
   if (is_wrong && nears_largest(t, e->id.step)) {
@@ -203,18 +199,31 @@ static enum sf_status begin(struct tolerances *t) {
   if (t->left == NULL) return SF_ENOMEM;
   for (int32_t i = 0; i < collector->count; i++) {
     const struct sf_slot *slot = sf_slot_at(collector, i, SF_SLOT_FIRST);
-    const struct sf_expected *e = sf_expectations_at(t->expectations, i);
-    if (!sf_kind_has_noise((enum sf_kind)e->id.kind) || !sf_slot_is_whole(slot)) continue;
-    if (e->exact) {
+    if (!sf_kind_has_noise((enum sf_kind)slot->expected->id.kind) || !sf_slot_is_whole(slot)) continue;
+    if (slot->expected->exact)
       judge_exact(t->judging, slot);
-    } else if (is_comparable(slot, e) && sf_is_scaled_alike(collector, t->expectations, e->id.step)) {
-      judge_bits(t->judging, slot, e);
+    else
       t->left[t->count++] = sf_judging_result(t->judging, slot);
-    } else {
-      const enum sf_status status = judge_infinite(t, slot, e);
-      if (status != SF_OK) return status;
-    }
   }
+  return SF_OK;
+}
+
+/* The first look. Judges tensors without a distance, since something is not finite or the loss was scaled otherwise. */
+static enum sf_status look_first(struct tolerances *t) {
+  int32_t left = 0;
+  for (int32_t i = 0; i < t->count; i++) {
+    struct sf_tensor_result *result = t->left[i];
+    const struct look look = look_at(t, result);
+    result_fill(result, &look, t->level);
+    if (!isfinite(look.comparison.error) || !sf_is_scaled_alike(t->judging->collector, t->expectations, result->id.step)) {
+      const enum sf_status status = judge_infinite(t, result);
+      if (status != SF_OK) return status;
+      continue;
+    }
+    judge_bits(t->judging, look.slot, look.e);
+    if (!is_cleared(&look)) t->left[left++] = result;
+  }
+  t->count = left;
   return SF_OK;
 }
 
@@ -227,10 +236,11 @@ enum sf_status sf_judge_tolerances(struct sf_judging *judging) {
   }
   if (status == SF_OK) status = begin(&t);
   /* With no perturbed run at first, since they only widen what the floors allow. */
-  while (status == SF_OK) {
-    const int32_t near = look_again(&t);
-    if (t.count == 0 || (near == 0 && t.level >= SF_LEVEL_FULL) || t.level == SF_LEVEL_SURE) break;
+  if (status == SF_OK) status = look_first(&t);
+  for (int32_t near = t.count; status == SF_OK && t.count > 0 && t.level < SF_LEVEL_SURE;) {
+    if (near == 0 && t.level >= SF_LEVEL_FULL) break;
     status = sf_expectations_raise(t.expectations, ++t.level);
+    if (status == SF_OK) near = look_again(&t);
   }
   for (int32_t i = 0; i < t.count && status == SF_OK; i++) {
     const struct look look = look_at(&t, t.left[i]);

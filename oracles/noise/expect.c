@@ -26,6 +26,7 @@ struct sf_expectations {
   struct sf_catalog *catalog;
   const struct sf_gemm_table *gemm;
   const struct sf_given *given;       /* NULL: isolated mode gives consistent tensors */
+  const struct sf_expectations *like; /* with `given`: those of the case itself */
   struct sf_arena *arena, *run_arena; /* run_arena: of runs that follow each other; NULL between them, as it is as large as a model */
   struct sf_expected *entries;
   int32_t count, capacity;
@@ -120,6 +121,7 @@ static bool weights_floor(struct sf_expected *e, const struct sf_catalog *catalo
 }
 
 static bool expected_fill(struct sf_expected *e, const struct sf_expectations *x, const float *values) {
+  if (x->given != NULL && (e->id.kind == SF_KIND_PARAM || e->id.kind == SF_KIND_PARAM_DELTA)) return true;
   const struct sf_shape shape = e->spec.shape;
   const size_t size_bytes = (size_t)(shape.rows * shape.cols) * sizeof *values;
   e->x = sf_arena_alloc(x->arena, size_bytes);
@@ -129,7 +131,7 @@ static bool expected_fill(struct sf_expected *e, const struct sf_expectations *x
   for (enum sf_level level = SF_LEVEL_NONE; level <= drawn; level++) e->row_noise[level] = row_noise + level * shape.rows;
   memcpy(e->x, values, size_bytes);
   e->norm = sf_row_norms(e->row_norm, e->x, shape.rows, shape.cols);
-  e->rolled = rolled_norm(e->x, shape);
+  e->rolled = x->like != NULL ? sf_expectations_at(x->like, e->ordinal)->rolled : rolled_norm(e->x, shape);
   if (copies_updated_weights(e, x->catalog)) return weights_floor(e, x->catalog, x->arena);
   const bool is_logits_grad = e->id.kind == SF_KIND_ACT_GRAD && is_loss(x->catalog->modules[e->id.subject].cls);
   return !is_logits_grad || logits_floor(e, x->catalog, x->arena, x->loss_scale);
@@ -213,16 +215,23 @@ static enum sf_status run_reference(struct sf_expectations *x, struct sf_referen
   return status != SF_OK ? status : x->status;
 }
 
-/* Takes over x, in which only the caller's choices are not zero. */
-static enum sf_status expectations_fill(struct sf_expectations *x, const struct sf_case *logical) {
+enum sf_status sf_expectations_renew(struct sf_expectations *x) {
+  sf_arena_reset(x->arena);
+  x->count = 0;
+  x->level = SF_LEVEL_NONE;
   x->overflow_step = INT32_MAX;
   x->loss_scale = 1;
-  enum sf_status status = sf_catalog_create(&x->catalog, logical);
+  x->grad_norm_max = 0;
+  const enum sf_status status = run_reference(x, (struct sf_reference_options){.perturb = SF_PERTURB_NONE}, emit_plain);
+  return status == SF_OK ? table_build(x) : status;
+}
+
+/* Takes over x, in which only the caller's choices are not zero. */
+static enum sf_status expectations_fill(struct sf_expectations *x, const struct sf_case *logical) {
+  const enum sf_status status = sf_catalog_create(&x->catalog, logical);
   if (status != SF_OK) return status;
   x->arena = sf_arena_create(ARENA_BLOCK_BYTES, false);
-  if (x->arena == NULL) return SF_ENOMEM;
-  status = run_reference(x, (struct sf_reference_options){.perturb = SF_PERTURB_NONE}, emit_plain);
-  return status == SF_OK ? table_build(x) : status;
+  return x->arena != NULL ? sf_expectations_renew(x) : SF_ENOMEM;
 }
 
 static enum sf_status expectations_create(struct sf_expectations **out, const struct sf_case *logical, struct sf_expectations chosen) {
@@ -241,12 +250,12 @@ enum sf_status sf_expectations_create(struct sf_expectations **out, const struct
   return expectations_create(out, &catalog->logical, (struct sf_expectations){.gemm = gemm});
 }
 
-enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_catalog *catalog,
-                                            const struct sf_gemm_table *gemm, const struct sf_given *given) {
-  struct sf_case alone = catalog->logical;
+enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_expectations *like,
+                                            const struct sf_given *given) {
+  struct sf_case alone = like->catalog->logical;
   alone.mode = SF_MODE_ISOLATED;
   alone.data.acts = SF_DIST_NORMAL; /* as memories are end to end */
-  return expectations_create(out, &alone, (struct sf_expectations){.gemm = gemm, .given = given});
+  return expectations_create(out, &alone, (struct sf_expectations){.gemm = like->gemm, .given = given, .like = like});
 }
 
 void sf_expectations_destroy(struct sf_expectations *expectations) {
@@ -287,6 +296,7 @@ static void keep_level(struct sf_expectations *x, enum sf_level level) {
   if (level == drawn) return;
   for (int32_t i = 0; i < x->count; i++) {
     struct sf_expected *e = &x->entries[i];
+    if (!sf_kind_has_noise((enum sf_kind)e->id.kind)) continue;
     e->noise[level] = e->noise[drawn];
     memcpy(e->row_noise[level], e->row_noise[drawn], (size_t)e->spec.shape.rows * sizeof *e->row_noise[level]);
   }

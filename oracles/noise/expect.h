@@ -34,9 +34,13 @@ struct sf_expectations;
 enum sf_status sf_expectations_create(struct sf_expectations **out, const struct sf_catalog *catalog,
                                       const struct sf_gemm_table *gemm) SF_MUST_USE;
 /* Runs each module of an end-to-end case on the inputs that the candidate's modules gave it: the reference in isolated mode, with the
- * candidate's tensors in place of consistent ones. given: the candidate's tensors; borrowed, it must outlive the object. SF_ENOMEM. */
-enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_catalog *catalog,
-                                            const struct sf_gemm_table *gemm, const struct sf_given *given) SF_MUST_USE;
+ * candidate's tensors in place of consistent ones. like: the expectations of the case itself; given: the candidate's tensors. Both are
+ * borrowed and must outlive the object. PARAM and PARAM_DELTA have neither values nor norms. SF_ENOMEM. */
+enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_expectations *like,
+                                            const struct sf_given *given) SF_MUST_USE;
+/* The same once more, of what is given now. Memory is kept; what was found in the object before is gone. After SF_ENOMEM it can only be
+ * renewed again or destroyed. */
+enum sf_status sf_expectations_renew(struct sf_expectations *expectations) SF_MUST_USE;
 void sf_expectations_destroy(struct sf_expectations *expectations); /* takes NULL */
 /* The candidate added this tensor up from parts: a row's level is at least row_noise[r], the tensor's at least the norm of these.
  * row_noise: shape.rows entries, borrowed; it must outlive the object. */

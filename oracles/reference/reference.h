@@ -24,7 +24,7 @@ enum sf_perturb { SF_PERTURB_NONE, SF_PERTURB_INPUT, SF_PERTURB_STORED, SF_PERTU
 /* Tensors that the caller gives the modules. */
 struct sf_given {
   /* What a finished tensor, or the weight of a later step (by the id of its PARAM), is overwritten with, borrowed during the call. NULL: it
-   * stays as it was computed. */
+   * stays as it was computed. A weight that is given next is not computed: its PARAM_DELTA is emitted as zeros. */
   const float *(*tensor)(void *ctx, struct sf_trace_id id);
   /* Of a given tensor that is a sum of parts of the case's storage format, each of which a rank goes on with by itself: the sums of their
    * elements' absolute values, borrowed during the call. Reruns move the sum by a rounding of these. NULL: it is no such sum. */
