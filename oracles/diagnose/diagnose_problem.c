@@ -146,7 +146,7 @@ static unsigned meshes_of(const struct sf_catalog *catalog, const struct sf_diag
 static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot, const struct sf_finding *finding,
                            const struct sf_diagnosis_shard *shards, int32_t shard_count, struct sf_related_list *list) {
   const enum sf_level reached = sf_expectations_level(list->collector->expectations),
-                      level = reached >= SF_LEVEL_FULL ? SF_LEVEL_FULL : SF_LEVEL_FIRST;
+                      level = reached >= SF_LEVEL_FULL ? SF_LEVEL_FULL : reached;
   const struct sf_diagnosis_shard merged = {.rank = -1, .map = sf_shard_map_whole(slot->expected->spec.shape), .data = slot->merged};
   struct sf_diagnosis_problem p = {
       .c = &slot->of->c, .id = finding->id, .spec = slot->expected->spec, .shards = shards, .shard_count = shard_count};
@@ -217,7 +217,14 @@ enum sf_status sf_diagnose_finding(struct sf_diagnosis *out, const struct sf_col
   struct sf_related_list list = {.collector = collector, .arena = sf_arena_create(PROBLEM_BLOCK_BYTES, false)};
   if (list.arena == NULL) return SF_ENOMEM;
   if (shards[0].map.flat) shards = assembled(&list, slot, shards, &shard_count);
-  const enum sf_status status = shards == NULL ? SF_ENOMEM : pose(out, slot, finding, shards, shard_count, &list);
+  struct sf_collector anchor;
+  enum sf_status status = shards == NULL ? SF_ENOMEM : SF_OK;
+  if (status == SF_OK && finding->anchored) {
+    status = sf_collector_anchor(&anchor, collector, list.arena);
+    list.collector = &anchor;
+    if (status == SF_OK) slot = sf_slot_find(&anchor, finding->id);
+  }
+  if (status == SF_OK) status = pose(out, slot, finding, shards, shard_count, &list);
   sf_arena_destroy(list.arena);
   return status;
 }

@@ -30,9 +30,12 @@ void sf_related_add_stale(struct sf_related_list *list, struct sf_shape shape, c
 
 /* --- tensors of the case --------------------------------------------------------------------------------------- */
 
-/* The value that modules read after this trace point: the tensor that isolated mode writes there, or the reference's. */
+/* The value that modules read after this trace point: the tensor that isolated mode writes there, the candidate's own, or the
+ * reference's. */
 static const float *value_of(struct sf_related_list *list, const struct sf_expected *e) {
   const bool isolated = list->collector->c.mode == SF_MODE_ISOLATED;
+  const struct sf_slot *slot = sf_slot_at(list->collector, e->ordinal, SF_SLOT_FIRST);
+  if (list->collector->is_anchored && sf_slot_is_whole(slot)) return slot->merged;
   if (!isolated || (e->id.kind != SF_KIND_ACT && e->id.kind != SF_KIND_ACT_GRAD && e->id.kind != SF_KIND_WGRAD)) return e->x;
   const int64_t count = e->spec.shape.rows * e->spec.shape.cols;
   float *x = sf_related_alloc(list, (size_t)count * sizeof *x);
@@ -69,7 +72,7 @@ const float *sf_related_weight(struct sf_related_list *list, int32_t param, int3
   if (collector->c.mode == SF_MODE_E2E) {
     const struct sf_trace_id like = {.step = (uint16_t)step};
     const struct sf_expected *e = find(collector, SF_KIND_PARAM, like, param);
-    return e != NULL ? e->x : NULL;
+    return e != NULL ? value_of(list, e) : NULL;
   }
   const struct sf_shape shape = collector->catalog->params[param].shape;
   float *x = sf_related_alloc(list, (size_t)(shape.rows * shape.cols) * sizeof *x);

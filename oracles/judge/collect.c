@@ -70,6 +70,7 @@ enum sf_status sf_collector_create(struct sf_collector **out, const struct sf_ca
 
 void sf_collector_destroy(struct sf_collector *collector) {
   if (collector == NULL) return;
+  sf_expectations_destroy(collector->anchored);
   sf_arena_destroy(collector->kept);
   sf_arena_destroy(collector->of_layout);
   sf_arena_destroy(collector->of_judgement);
@@ -168,6 +169,8 @@ enum sf_status sf_collector_reset(struct sf_collector *collector, const struct s
     struct sf_slot *slot = &collector->slots[i];
     slot->arrived = 0;
     slot->parts = NULL;
+    slot->part_rows = NULL;
+    slot->part_sizes = NULL;
     slot->unusable = false;
     slot->flat_parts = NULL;
     slot->element_holders = NULL;
@@ -396,7 +399,7 @@ static void part_visit(const struct sf_part *part, int64_t logical_cols, void (*
 
 /* Combines the logical tensor from its parts. owner: 1 + tp index of the lowest rank that holds an element; 0 = none yet. */
 struct combining {
-  double *sum;
+  double *sum, *magnitude; /* magnitude: the sum of the summands' absolute values */
   int32_t *owner;
   int32_t tp; /* of the part that is added */
   /* for replicas over tp: the sum of the ranks at another tp index */
@@ -410,7 +413,10 @@ static void sum_stretch(void *ctx, const struct stretch *s) {
   const bool over_tp = (s->partial & SF_AXES(SF_AXIS_TP)) != 0;
   for (int64_t k = 0; k < s->len; k++) {
     int32_t *owner = &combining->owner[s->at + k];
-    if (over_tp || *owner == 0 || (s->partial != 0 && *owner == combining->tp + 1)) combining->sum[s->at + k] += (double)s->local[k];
+    if (over_tp || *owner == 0 || (s->partial != 0 && *owner == combining->tp + 1)) {
+      combining->sum[s->at + k] += (double)s->local[k];
+      combining->magnitude[s->at + k] += fabs((double)s->local[k]);
+    }
     if (*owner == 0) *owner = combining->tp + 1;
   }
 }
@@ -454,9 +460,14 @@ static void sums_compare_replicas(struct sf_slot *slot, struct combining *combin
 static enum sf_status parts_combine(struct sf_collector *collector, struct sf_slot *slot) {
   const struct sf_shape shape = slot->expected->spec.shape;
   const int64_t count = shape.rows * shape.cols;
+  const bool keeps_sizes = collector->c.mode == SF_MODE_E2E && slot->expected->id.kind == SF_KIND_ACT_GRAD;
+  slot->part_rows = sf_arena_alloc(collector->of_layout, (size_t)shape.rows * sizeof *slot->part_rows);
+  if (keeps_sizes) slot->part_sizes = sf_arena_alloc(collector->of_layout, (size_t)count * sizeof *slot->part_sizes);
+  if (slot->part_rows == NULL || (keeps_sizes && slot->part_sizes == NULL)) return SF_ENOMEM;
   const struct sf_arena_mark mark = sf_arena_mark(collector->of_layout);
   const bool has_replicas = slot->of->c.layout.cp > 1 && slot->of->c.layout.tp > 1;
   struct combining combining = {.sum = sf_arena_alloc(collector->of_layout, (size_t)count * sizeof *combining.sum),
+                                .magnitude = sf_arena_alloc(collector->of_layout, (size_t)count * sizeof *combining.magnitude),
                                 .owner = sf_arena_alloc(collector->of_layout, (size_t)count * sizeof *combining.owner)};
   if (has_replicas) {
     combining.other = sf_arena_alloc(collector->of_layout, (size_t)count * sizeof *combining.other);
@@ -465,8 +476,10 @@ static enum sf_status parts_combine(struct sf_collector *collector, struct sf_sl
   }
   signed char *row_marks = sf_arena_alloc(collector->of_layout, (size_t)shape.rows);
   signed char *col_marks = sf_arena_alloc(collector->of_layout, (size_t)shape.cols);
-  if (combining.sum == NULL || combining.owner == NULL || row_marks == NULL || col_marks == NULL) return SF_ENOMEM;
+  if (combining.sum == NULL || combining.magnitude == NULL || combining.owner == NULL || row_marks == NULL || col_marks == NULL)
+    return SF_ENOMEM;
   memset(combining.sum, 0, (size_t)count * sizeof *combining.sum);
+  memset(combining.magnitude, 0, (size_t)count * sizeof *combining.magnitude);
   memset(combining.owner, 0, (size_t)count * sizeof *combining.owner);
   memset(row_marks, -1, (size_t)shape.rows);
   memset(col_marks, -1, (size_t)shape.cols);
@@ -479,6 +492,12 @@ static enum sf_status parts_combine(struct sf_collector *collector, struct sf_sl
   if (part_count != slot->holders) note_lowest(&slot->map_rank, slot->parts->rank); /* other ranks say that the tensor is complete */
   if (slot->map_rank >= 0) slot->unusable = true;
   for (int64_t i = 0; i < count; i++) slot->merged[i] = (float)combining.sum[i];
+  for (int64_t i = 0; keeps_sizes && i < count; i++) slot->part_sizes[i] = (float)combining.magnitude[i];
+  for (int64_t r = 0; r < shape.rows; r++) {
+    double squares = 0;
+    for (int64_t k = r * shape.cols; k < (r + 1) * shape.cols; k++) squares += combining.magnitude[k] * combining.magnitude[k];
+    slot->part_rows[r] = sqrt(squares);
+  }
   if (has_replicas && !slot->unusable) sums_compare_replicas(slot, &combining);
   sf_arena_rewind(collector->of_layout, mark);
   parts_give(collector, slot);

@@ -79,14 +79,17 @@ struct sf_slot {
   int32_t arrived;       /* of the holders */
   float *merged;         /* lives as long as the collector: shapes do not depend on the layout */
   struct sf_part *parts; /* in rank order */
-  bool unusable;         /* a part of it could not be placed */
+  /* NULL, or of a sum of parts: the elements' sums of absolute values (of ACT_GRAD alone), and their norm in each row */
+  float *part_sizes;
+  double *part_rows;
+  bool unusable;                   /* a part of it could not be placed */
   struct sf_flat_part *flat_parts; /* by place, first element, rank */
   int32_t *element_holders;        /* flat: lowest rank that gave each logical element, -1 = none */
   /* lowest rank that offends, -1 = none */
   int32_t map_rank, repeated_rank, stranger_rank, differing_rank;
   int32_t gap_rank, overlap_rank; /* flat: its range leaves elements out before it (or is the last and ends early); begins too early */
-  int64_t differing;    /* elements in which differing_rank differs */
-  double replica_error; /* WGRAD, whose replicas need not be bit-equal: largest distance of two, and the rank */
+  int64_t differing;              /* elements in which differing_rank differs */
+  double replica_error;           /* WGRAD, whose replicas need not be bit-equal: largest distance of two, and the rank */
   int32_t replica_rank;
 };
 
@@ -107,6 +110,10 @@ struct sf_unknown {
 struct sf_collector {
   struct sf_case c; /* only for what no layout changes: see the slot's layout */
   struct sf_expectations *expectations;
+  bool is_anchored;      /* `expectations` are what the reference makes of the candidate's tensors (sf_collector_anchor) */
+  struct sf_given given; /* the tensors collected, for the reference */
+  struct sf_expectations
+      *anchored; /* of the last judgement: what the reference makes of the candidate's tensors; NULL: none was end to end */
   const struct sf_catalog *catalog;
   enum sf_status status;         /* SF_OK, or why nothing can be judged */
   struct sf_arena *kept;         /* slots and merged tensors */
@@ -122,7 +129,7 @@ struct sf_collector {
   struct sf_cut_plan *plans;
   int32_t plan_count;
   struct sf_part *spare_parts; /* of tensors that are whole */
-  struct sf_unknown *unknown; /* tensors that the reference lacks or this layout does not trace */
+  struct sf_unknown *unknown;  /* tensors that the reference lacks or this layout does not trace */
   int32_t unknown_count, unknown_capacity;
 };
 
@@ -195,21 +202,6 @@ int64_t sf_first_nonfinite(const float *candidate, const float *x, int64_t count
 /* Promised in fp32, yet nearly all values lie on the grid of bf16 or fp16, and the reference's do not. */
 bool sf_has_bits_of(enum sf_dtype format, const struct sf_expected *e, const float *candidate);
 
-/* --- routing.c: choices of experts that rounding may turn -------------------------------------------------------- */
-
-struct sf_ties {
-  int32_t *first; /* per step and microbatch: ordinal of the first router with a turned tie, INT32_MAX none; NULL: the case has no ties */
-  int32_t step;   /* the first with one, INT32_MAX none */
-};
-/* End to end a token is a tie if the margin between its last chosen and its next expert is at most twice its logits' noise. It is turned if
- * the candidate's logits choose other experts than the reference's, or are not known; all draws go where the reference went. Memory is the
- * judgement's. row_scratch: rows of the tallest tensor. */
-enum sf_status sf_ties_find(struct sf_ties *ties, const struct sf_collector *collector, enum sf_level level,
-                            double *row_scratch) SF_MUST_USE;
-/* Whether the tensor depends on a turned token: it comes later in the same microbatch, sums over the step's microbatches, or is of a later
- * step. */
-bool sf_ties_reach(const struct sf_ties *ties, const struct sf_collector *collector, const struct sf_expected *e);
-
 /* --- judge.c: results and findings, grown in the judgement's arena ---------------------------------------------- */
 
 struct sf_ranked_finding {
@@ -225,10 +217,8 @@ struct sf_judging {
   struct sf_tensor_result *results;
   int32_t result_count;
   enum sf_level last;      /* of the draws that decide what is a finding: FULL, or SURE */
-  struct sf_ties ties;     /* by the noise that is looked at */
   double *row_scratch;     /* rows of the tallest tensor */
-  bool explained;                  /* each module by itself made what it should of what the candidate gave it */
-  struct sf_comparison **followed; /* by ordinal; NULL: no such run, or the tensor needed none */
+  int32_t overflow_step;   /* end to end: the first in which rounding decides what is finite; INT32_MAX: none */
   struct sf_finding spare; /* takes what did not fit */
 };
 /* A new finding about the slot with id, ordinal, module, rank -1 and row -1 filled in; the caller adds figures and text. Never NULL. */
@@ -237,27 +227,25 @@ struct sf_finding *sf_judging_add(struct sf_judging *judging, const struct sf_sl
 struct sf_tensor_result *sf_judging_result(struct sf_judging *judging, const struct sf_slot *slot);
 /* Writes a finding's text, as printf does. */
 void sf_finding_say(struct sf_finding *finding, const char *format, ...) SF_PRINTF(2, 3);
-/* If the merged tensor has a NaN or infinity where the reference has none: adds the finding and returns true. */
-bool sf_judging_nonfinite(struct sf_judging *judging, const struct sf_slot *slot);
+/* If the merged tensor has a NaN or infinity where e, which it is compared with, has none: adds the finding and returns true. */
+bool sf_judging_nonfinite(struct sf_judging *judging, const struct sf_slot *slot, const struct sf_expected *e);
+/* End to end: the tensor is not finite where the reference is, and in this step or before rounding decided so. */
+bool sf_overflow_explains(const struct sf_judging *judging, const struct sf_slot *slot);
 
-/* End to end: the reference's draws (all are made) disagree about what is finite in this step or have parted before it. */
-bool sf_references_disagree(struct sf_judging *judging, int32_t step);
-/* fp16: the candidate has an infinity or NaN where the reference has none, and the references disagree. */
-bool sf_overflow_explains(struct sf_judging *judging, const struct sf_slot *slot);
+/* --- tolerances.c: tensors that have a noise level ------------------------------------------------------------------ */
 
-/* sf_compare of the slot's tensor, with what speaks against judging it at all. */
-void sf_judging_compare(struct sf_comparison *out, struct sf_judging *judging, const struct sf_slot *slot, enum sf_level level);
+/* Adds results and findings about every tensor that has a noise level. Fills in judging->overflow_step. */
+enum sf_status sf_judge_tolerances(struct sf_judging *judging) SF_MUST_USE;
 
-/* --- follow.c: later steps end to end, from the candidate's own weights ------------------------------------------ */
+/* --- anchored.c: end to end, what the reference makes of the candidate's own tensors -------------------------------- */
 
-/* results: places in judging->results of tensors that were suspicious. If all draws leave one of a later step so, runs the reference once
- * more with the candidate's changes of the weights and fills in judging->followed for such tensors. */
-enum sf_status sf_follow_changes(struct sf_judging *judging, const int32_t *results, int32_t count) SF_MUST_USE;
-
-/* --- alone.c: end to end, each module by itself on the candidate's own tensors ------------------------------------- */
-
-/* results: as above. If all that was found is tensors within ten noise levels or so, fills in judging->explained. */
-enum sf_status sf_explain_alone(struct sf_judging *judging, const int32_t *results, int32_t count) SF_MUST_USE;
+/* Runs the reference on the candidate's tensors: fills in collector->anchored. A tensor that did not come whole is the reference's own. */
+enum sf_status sf_anchored_create(struct sf_collector *collector) SF_MUST_USE;
+/* A collector that expects what the reference makes of the candidate's own tensors, for a diagnosis of the last judgement's anchored
+ * findings. It borrows from `of`; memory is the arena's. SF_ENOMEM. */
+enum sf_status sf_collector_anchor(struct sf_collector *out, const struct sf_collector *of, struct sf_arena *arena) SF_MUST_USE;
+/* Whether the candidate's loss was scaled in this step as that of the expectations. */
+bool sf_is_scaled_alike(const struct sf_collector *collector, const struct sf_expectations *expectations, int32_t step);
 
 /* --- judge_step.c: parameters, optimizer step and scalars, from the candidate's own tensors --------------------- */
 

@@ -46,7 +46,7 @@ static double cancelled_floor(const struct sf_expected *e, double unit) {
 
 double sf_tensor_noise(const struct sf_expected *e, enum sf_level level) {
   const double unit = sf_dtype_unit_roundoff(e->spec.promised);
-  return sf_larger(sf_larger(e->noise[level], unit * e->norm), cancelled_floor(e, unit));
+  return sf_larger(sf_larger(sf_larger(e->noise[level], unit * e->norm), cancelled_floor(e, unit)), e->parts_noise);
 }
 
 /* The ingredients of the noise levels e_r of a tensor's rows. A row's own perturbed runs may differ too little by chance, so the noise of
@@ -85,7 +85,8 @@ static double row_level(const struct row_levels *levels, int64_t r) {
   const double norm = levels->e->row_norm[r], scaled = norm > 0 ? levels->relative * norm : INFINITY;
   const double others = levels->rms < scaled ? levels->rms : scaled, least = levels->least < scaled ? levels->least : scaled;
   const double level = sf_larger(row_width(levels, r) + 0.5 * others, least);
-  return levels->e->row_floor != NULL ? sf_larger(level, (double)levels->e->row_floor[r]) : level;
+  const double parts = levels->e->parts_row_noise != NULL ? levels->e->parts_row_noise[r] : 0;
+  return sf_larger(levels->e->row_floor != NULL ? sf_larger(level, (double)levels->e->row_floor[r]) : level, parts);
 }
 
 void sf_row_noise(double *out, const struct sf_expected *e, enum sf_level level) {

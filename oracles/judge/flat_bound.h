@@ -6,9 +6,9 @@
 #include "oracles/judge/judge.h"
 
 struct sf_flat_result {
-  int32_t tensors;          /* compared */
-  int32_t beyond;           /* of them, beyond the bound */
-  double worst; /* largest relative distance over the bound; infinite for NaN, or where the reference is zero and the candidate is not */
+  int32_t tensors; /* compared */
+  int32_t beyond;  /* of them, beyond the bound */
+  double worst;    /* largest relative distance over the bound; infinite for NaN, or where the reference is zero and the candidate is not */
   struct sf_trace_id first; /* in the reference's order, when beyond > 0 */
 };
 

@@ -99,18 +99,19 @@ static bool is_poison(float value) {
   return (bits & 0xffbf0000u) == 0x7fa50000u;
 }
 
-bool sf_judging_nonfinite(struct sf_judging *judging, const struct sf_slot *slot) {
-  const struct sf_shape shape = slot->expected->spec.shape;
-  const int64_t at = sf_first_nonfinite(slot->merged, slot->expected->x, shape.rows * shape.cols);
+bool sf_judging_nonfinite(struct sf_judging *judging, const struct sf_slot *slot, const struct sf_expected *e) {
+  const struct sf_shape shape = e->spec.shape;
+  const int64_t at = sf_first_nonfinite(slot->merged, e->x, shape.rows * shape.cols);
   if (at < 0) return false;
   const float value = slot->merged[at];
   struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_NONFINITE);
   finding->row = at / shape.cols;
   finding->rank = sf_slot_rank_of(judging->collector, slot, at / shape.cols, at % shape.cols);
   finding->error = finding->ratio = INFINITY;
+  finding->anchored = e != slot->expected;
   const char *what = value == value ? "infinity" : is_poison(value) ? "NaN of memory that was never written" : "NaN";
   sf_finding_say(finding, "%s at (%" PRId64 ", %" PRId64 "), where the reference has %g", what, at / shape.cols, at % shape.cols,
-                 (double)slot->expected->x[at]);
+                 (double)e->x[at]);
   return true;
 }
 
@@ -248,246 +249,6 @@ static void judge_promises(struct sf_judging *judging) {
   }
 }
 
-/* --- tolerances ----------------------------------------------------------------------------------------------- */
-
-/* Whether two weight gradients that must be the same are each within the tensor's noise; no one promises equal bits. Says nothing where the
- * reference overflows. */
-static bool replicas_agree(const struct sf_slot *slot, enum sf_level level) {
-  if (slot->replica_rank < 0) return true;
-  const double noise = sf_tensor_noise(slot->expected, level);
-  return !isfinite(noise) || slot->replica_error <= 2 * sf_factors.fro * noise;
-}
-
-void sf_judging_compare(struct sf_comparison *out, struct sf_judging *judging, const struct sf_slot *slot, enum sf_level level) {
-  const struct sf_collector *collector = judging->collector;
-  sf_compare(out, slot->expected, slot->merged, (enum sf_mode)collector->c.mode, level, judging->row_scratch);
-  if (!isfinite(out->noise)) out->why_not = "overflow";
-  if (collector->c.mode != SF_MODE_E2E) return;
-  if (sf_ties_reach(&judging->ties, collector, slot->expected)) {
-    out->flagged = false;
-    out->why_not = "routing tie";
-  } else if (slot->expected->id.step > sf_expectations_parted_step(collector->expectations, level)) {
-    out->flagged = false;
-    out->why_not = "references part";
-  }
-}
-
-static void result_fill(struct sf_tensor_result *result, const struct sf_comparison *comparison, enum sf_level level, bool flagged) {
-  result->level = level;
-  result->fro_ratio = comparison->fro_ratio;
-  result->row_ratio = comparison->row_ratio;
-  result->why_not = comparison->why_not;
-  result->judged = comparison->why_not == NULL;
-  result->flagged = flagged;
-}
-
-static double row_norm(const struct sf_expected *e, int64_t row) {
-  const int64_t cols = e->spec.shape.cols;
-  return sqrt(sf_sum_squares(e->x + row * cols, cols));
-}
-
-static void report_tolerance(struct sf_judging *judging, const struct sf_slot *slot, const struct sf_comparison *comparison) {
-  char distance[SF_DISTANCE_TEXT];
-  const bool e2e = judging->collector->c.mode == SF_MODE_E2E;
-  const double row_share = comparison->row_ratio / (e2e ? sf_factors.row_e2e : sf_factors.row_isolated);
-  struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_TOLERANCE);
-  if (!(row_share <= comparison->fro_ratio / sf_factors.fro)) {
-    finding->row = comparison->row;
-    finding->error = comparison->row_error, finding->noise = comparison->row_noise, finding->ratio = comparison->row_ratio;
-    sf_finding_say(finding, "row %" PRId64 ": %s", finding->row,
-                   sf_distance_text(distance, finding->error, row_norm(slot->expected, finding->row), finding->noise));
-    return;
-  }
-  finding->error = comparison->error, finding->noise = comparison->noise, finding->ratio = comparison->fro_ratio;
-  sf_finding_say(finding, "%s", sf_distance_text(distance, finding->error, slot->expected->norm, finding->noise));
-}
-
-static void report_replicas(struct sf_judging *judging, const struct sf_slot *slot) {
-  struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_CONFLICT);
-  finding->rank = slot->replica_rank;
-  finding->error = slot->replica_error;
-  finding->noise = sf_tensor_noise(slot->expected, judging->last);
-  finding->ratio = finding->error / finding->noise;
-  sf_finding_say(finding, "rank %d holds a replica that differs by %.3g in norm; rounding explains at most %.2g", slot->replica_rank,
-                 finding->error, finding->noise);
-}
-
-/* The format in which an fp32 tensor may have been kept by mistake. */
-static enum sf_dtype suspected_format(const struct sf_judging *judging) {
-  return judging->collector->c.precision.compute == SF_COMPUTE_FP16 ? SF_F16 : SF_BF16;
-}
-
-#define NEAR_LARGEST 1e37f /* bf16 and fp32 reach 3.4e38 */
-
-/* End to end: whether the reference has a number near the largest in a step. If it is infinite in a candidate, it leaves NaN (times zero)
- * where the reference has numbers of any size. */
-static bool step_nears_largest(const struct sf_judging *judging, int32_t step) {
-  const struct sf_collector *collector = judging->collector;
-  if (collector->c.mode != SF_MODE_E2E) return false;
-  for (int32_t i = 0; i < collector->count; i++) {
-    const struct sf_expected *e = sf_slot_at(collector, i, SF_SLOT_FIRST)->expected;
-    if (e->id.step == step && !(e->norm < (double)NEAR_LARGEST)) return true;
-  }
-  return false;
-}
-
-/* fp16 reaches 65504, the other formats 3e38: rounding decides whether a number near that becomes infinite, which the perturbed runs
- * show. */
-static bool may_overflow(const struct sf_judging *judging, const struct sf_slot *slot) {
-  const struct sf_shape shape = slot->expected->spec.shape;
-  const int64_t at = sf_first_nonfinite(slot->merged, slot->expected->x, shape.rows * shape.cols);
-  if (at < 0) return false;
-  return judging->collector->c.precision.compute == SF_COMPUTE_FP16 || !(fabsf(slot->expected->x[at]) < NEAR_LARGEST) ||
-         step_nears_largest(judging, slot->expected->id.step);
-}
-
-bool sf_references_disagree(struct sf_judging *judging, int32_t step) {
-  struct sf_expectations *expectations = judging->collector->expectations;
-  if (judging->collector->c.mode != SF_MODE_E2E) return false;
-  const enum sf_status status = sf_expectations_raise(expectations, SF_LEVEL_FULL);
-  if (status != SF_OK) judging->status = status;
-  return step >= sf_expectations_doubt_step(expectations, SF_LEVEL_FULL) || step > sf_expectations_parted_step(expectations, SF_LEVEL_FULL);
-}
-
-bool sf_overflow_explains(struct sf_judging *judging, const struct sf_slot *slot) {
-  return may_overflow(judging, slot) && sf_references_disagree(judging, slot->expected->id.step);
-}
-
-static bool report_nonfinite(struct sf_judging *judging, const struct sf_slot *slot, struct sf_tensor_result *result) {
-  if (!sf_judging_nonfinite(judging, slot)) return false;
-  result->judged = result->flagged = true;
-  result->why_not = NULL;
-  return true;
-}
-
-/* Judges a tensor in which nothing was ever rounded: it is equal, or wrong. */
-static void judge_exact(struct sf_judging *judging, const struct sf_slot *slot) {
-  const struct sf_expected *e = slot->expected;
-  const int64_t count = e->spec.shape.rows * e->spec.shape.cols, cols = e->spec.shape.cols;
-  struct sf_tensor_result *result = sf_judging_result(judging, slot);
-  int64_t differing = 0, first = 0;
-  for (int64_t i = count - 1; i >= 0; i--)
-    if (!(slot->merged[i] == e->x[i])) differing++, first = i;
-  result->why_not = differing > 0 ? NULL : e->norm == 0 ? "zero" : e->rolled == 0 ? "values alike" : NULL;
-  result->judged = result->why_not == NULL;
-  result->flagged = differing > 0;
-  if (differing == 0) return;
-  result->fro_ratio = INFINITY;
-  if (sf_judging_nonfinite(judging, slot)) return;
-  struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_EXACT);
-  finding->row = first / cols;
-  finding->error = sqrt(sf_diff_squares(slot->merged, e->x, count));
-  finding->ratio = INFINITY;
-  sf_finding_say(finding,
-                 "%" PRId64 " of %" PRId64 " elements are not the exact value; (%" PRId64 ", %" PRId64 ") is %.9g and must be %.9g",
-                 differing, count, first / cols, first % cols, (double)slot->merged[first], (double)e->x[first]);
-}
-
-/* First look, with one perturbed run of each kind. Returns whether the tensor needs a second look. */
-static bool tensor_is_suspicious(struct sf_judging *judging, const struct sf_slot *slot) {
-  struct sf_tensor_result *result = sf_judging_result(judging, slot);
-  struct sf_comparison comparison;
-  sf_judging_compare(&comparison, judging, slot, SF_LEVEL_FIRST);
-  const bool has_bits = sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged);
-  result_fill(result, &comparison, SF_LEVEL_FIRST, comparison.flagged || has_bits);
-  if (!(comparison.error < INFINITY)) {
-    if (may_overflow(judging, slot)) return true;
-    if (report_nonfinite(judging, slot, result)) return false;
-  }
-  if (has_bits) {
-    struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_BITS);
-    sf_finding_say(finding, "promised in fp32, but more than 90 %% of its values lie on the %s grid",
-                   sf_dtype_name(suspected_format(judging)));
-  }
-  return comparison.flagged || !replicas_agree(slot, SF_LEVEL_FIRST);
-}
-
-/* Another look, with more perturbed runs. Returns whether the tensor is still suspicious. */
-static bool tensor_stays_suspicious(struct sf_judging *judging, const struct sf_slot *slot, enum sf_level level,
-                                    struct sf_tensor_result *result) {
-  struct sf_comparison comparison;
-  sf_judging_compare(&comparison, judging, slot, level);
-  if (!(comparison.error < INFINITY) || comparison.flagged || !replicas_agree(slot, level)) return true;
-  result_fill(result, &comparison, level, sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged));
-  return false;
-}
-
-static void tensor_judge_fully(struct sf_judging *judging, const struct sf_slot *slot, struct sf_tensor_result *result) {
-  struct sf_comparison comparison;
-  sf_judging_compare(&comparison, judging, slot, judging->last);
-  const struct sf_comparison *followed = judging->followed != NULL ? judging->followed[slot->expected->ordinal] : NULL;
-  if (comparison.flagged && followed != NULL && followed->error < INFINITY && !followed->flagged) comparison = *followed;
-  if (comparison.flagged && judging->explained) comparison.flagged = false, comparison.why_not = "amplified";
-  if (!(comparison.error < INFINITY) && may_overflow(judging, slot)) {
-    const bool in_doubt = !isfinite(comparison.noise) || sf_overflow_explains(judging, slot);
-    if (!in_doubt && report_nonfinite(judging, slot, result)) return;
-    comparison.flagged = false;
-    comparison.why_not = "overflow";
-  }
-  const bool has_bits = sf_has_bits_of(suspected_format(judging), slot->expected, slot->merged);
-  result_fill(result, &comparison, judging->last, comparison.flagged || has_bits || !replicas_agree(slot, judging->last));
-  if (comparison.flagged) report_tolerance(judging, slot, &comparison);
-  if (!replicas_agree(slot, judging->last)) report_replicas(judging, slot);
-}
-
-/* Looks again at the tensors that are left. Only the maximum over perturbed runs counts, so a tensor that passes with some of them passes
- * with all. Noise is kept by level, so that other layouts with the same expectations do not change the outcome. */
-static enum sf_status look_again(struct sf_judging *judging, enum sf_level level, int32_t *again, int32_t *again_count) {
-  const struct sf_collector *collector = judging->collector;
-  enum sf_status status = sf_expectations_raise(collector->expectations, level);
-  if (status == SF_OK) status = sf_ties_find(&judging->ties, collector, level, judging->row_scratch);
-  if (status != SF_OK) return status;
-  int32_t left = 0;
-  for (int32_t i = 0; i < *again_count; i++) {
-    struct sf_tensor_result *result = &judging->results[again[i]];
-    if (tensor_stays_suspicious(judging, sf_slot_at(collector, result->expected->ordinal, SF_SLOT_FIRST), level, result))
-      again[left++] = again[i];
-  }
-  *again_count = left;
-  return SF_OK;
-}
-
-/* Whether one of the tensors is so far beyond its bound that more perturbed runs would not clear it. */
-static bool one_is_far_off(struct sf_judging *judging, const int32_t *results, int32_t count) {
-  const double far = 1.5, rows = judging->collector->c.mode == SF_MODE_E2E ? sf_factors.row_e2e : sf_factors.row_isolated;
-  for (int32_t i = 0; i < count; i++) {
-    struct sf_comparison comparison;
-    sf_judging_compare(&comparison, judging, sf_slot_at(judging->collector, judging->results[results[i]].expected->ordinal, SF_SLOT_FIRST),
-                       SF_LEVEL_FULL);
-    if (comparison.flagged && (comparison.fro_ratio > far * sf_factors.fro || comparison.row_ratio > far * rows)) return true;
-  }
-  return false;
-}
-
-static enum sf_status judge_tolerances(struct sf_judging *judging) {
-  const struct sf_collector *collector = judging->collector;
-  int32_t *again = sf_arena_alloc(collector->of_judgement, (size_t)collector->count * sizeof *again); /* results to look at twice */
-  int32_t again_count = 0;
-  if (again == NULL) return SF_ENOMEM;
-  for (int32_t i = 0; i < collector->count; i++) {
-    const struct sf_slot *slot = sf_slot_at(collector, i, SF_SLOT_FIRST);
-    if (!sf_kind_has_noise((enum sf_kind)slot->expected->id.kind) || !sf_slot_is_whole(slot)) continue;
-    if (slot->expected->exact)
-      judge_exact(judging, slot);
-    else if (tensor_is_suspicious(judging, slot))
-      again[again_count++] = judging->result_count - 1;
-  }
-  for (enum sf_level level = SF_LEVEL_SECOND; level <= SF_LEVEL_SURE && again_count > 0; level++) {
-    if (level == SF_LEVEL_SURE && one_is_far_off(judging, again, again_count)) break;
-    const enum sf_status status = look_again(judging, level, again, &again_count);
-    if (status != SF_OK) return status;
-    if (level > judging->last) judging->last = level;
-  }
-  enum sf_status status = sf_follow_changes(judging, again, again_count);
-  if (status == SF_OK) status = sf_explain_alone(judging, again, again_count);
-  if (status != SF_OK) return status;
-  for (int32_t i = 0; i < again_count; i++) {
-    struct sf_tensor_result *result = &judging->results[again[i]];
-    tensor_judge_fully(judging, sf_slot_at(collector, result->expected->ordinal, SF_SLOT_FIRST), result);
-  }
-  return SF_OK;
-}
-
 /* --- verdict -------------------------------------------------------------------------------------------------- */
 
 /* Sorts by the reference's order of execution, so that the first finding is where the run first went wrong. A received or recomputed tensor
@@ -508,11 +269,18 @@ static int compare_results(const void *a, const void *b) {
   return (x->expected->ordinal > y->expected->ordinal) - (x->expected->ordinal < y->expected->ordinal);
 }
 
-/* Whether the reference is not finite, as loss scaling expects, and no perturbed run says otherwise. Then the check that the step is
+bool sf_overflow_explains(const struct sf_judging *judging, const struct sf_slot *slot) {
+  const struct sf_expected *e = slot->expected;
+  return e->id.step >= judging->overflow_step && sf_first_nonfinite(slot->merged, e->x, e->spec.shape.rows * e->spec.shape.cols) >= 0;
+}
+
+/* Whether both the candidate's tensor and what it is compared with are not finite, as loss scaling expects. Then the check that the step is
  * skipped replaces this one. */
-static bool overflows_for_certain(const struct sf_collector *collector, const struct sf_expected *e) {
-  const bool is_scaled = collector->c.precision.loss_scale_log2 > 0 && collector->c.mode == SF_MODE_E2E;
-  return is_scaled && !isfinite(e->norm) && e->id.step < sf_expectations_doubt_step(collector->expectations, SF_LEVEL_FIRST);
+static bool overflows_for_certain(const struct sf_collector *collector, int32_t ordinal) {
+  const struct sf_slot *slot = sf_slot_at(collector, ordinal, SF_SLOT_FIRST);
+  if (collector->c.precision.loss_scale_log2 == 0 || collector->anchored == NULL || !sf_slot_is_whole(slot)) return false;
+  const struct sf_expected *e = sf_expectations_at(collector->anchored, ordinal);
+  return !isfinite(e->norm) && sf_first_nonfinite(slot->merged, NULL, e->spec.shape.rows * e->spec.shape.cols) >= 0;
 }
 
 /* Every kind that the case has must have at least one tensor that could be judged. */
@@ -521,7 +289,7 @@ static bool every_kind_judged(const struct sf_judging *judging) {
   const struct sf_collector *collector = judging->collector;
   for (int32_t i = 0; i < collector->count; i++) {
     const struct sf_expected *e = sf_slot_at(collector, i, SF_SLOT_FIRST)->expected;
-    if (!overflows_for_certain(collector, e)) has[e->id.kind] = true;
+    if (!overflows_for_certain(collector, i)) has[e->id.kind] = true;
   }
   for (int32_t i = 0; i < judging->result_count; i++)
     if (judging->results[i].judged) judged[judging->results[i].id.kind] = true;
@@ -549,7 +317,7 @@ static enum sf_status judgement_fill(struct sf_judgement *out, struct sf_judging
 }
 
 static enum sf_status judging_create(struct sf_judging *out, struct sf_collector *collector) {
-  struct sf_judging judging = {.collector = collector, .last = SF_LEVEL_FULL};
+  struct sf_judging judging = {.collector = collector, .overflow_step = INT32_MAX};
   int64_t rows = 1;
   for (int32_t i = 0; i < collector->count; i++) {
     const int64_t own = sf_slot_at(collector, i, SF_SLOT_FIRST)->expected->spec.shape.rows;
@@ -567,12 +335,10 @@ enum sf_status sf_judge(struct sf_collector *collector, bool complete, struct sf
   sf_arena_reset(collector->of_judgement);
   struct sf_judging judging;
   enum sf_status status = judging_create(&judging, collector);
-  if (status == SF_OK) status = sf_expectations_raise(collector->expectations, SF_LEVEL_FIRST);
-  if (status == SF_OK) status = sf_ties_find(&judging.ties, collector, SF_LEVEL_FIRST, judging.row_scratch);
   if (status != SF_OK) return status;
   judge_structure(&judging, complete);
   judge_promises(&judging);
-  status = judge_tolerances(&judging);
+  status = sf_judge_tolerances(&judging);
   if (status != SF_OK) return status;
   sf_judge_steps(&judging);
   return judging.status != SF_OK ? judging.status : judgement_fill(out, &judging);

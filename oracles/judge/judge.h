@@ -44,6 +44,7 @@ struct sf_finding {
   int32_t rank; /* the rank concerned, -1 = the merged tensor */
   int64_t row;  /* worst row, -1 = whole tensor */
   double error, noise, ratio; /* absolute error, noise level, error / noise; by the worse of tensor and row */
+  bool anchored;              /* compared with what the reference makes of the candidate's own tensors: its module made it wrong */
   char text[160];
 };
 

@@ -119,8 +119,8 @@ int32_t sf_slot_rank_of(const struct sf_collector *collector, const struct sf_sl
   for (int32_t rank = 0; rank < collector->world; rank++) {
     const struct sf_place_of_rank *place = &slot->of->places[rank];
     if (!sf_slot_expects(slot, place)) continue;
-    const bool holds = cut_holds(sf_cut_of_rank(collector, slot->row_plan, rank), row) &&
-                       cut_holds(sf_cut_of_rank(collector, slot->col_plan, rank), col);
+    const bool holds =
+        cut_holds(sf_cut_of_rank(collector, slot->row_plan, rank), row) && cut_holds(sf_cut_of_rank(collector, slot->col_plan, rank), col);
     if (holds) return rank;
   }
   return -1;

@@ -25,8 +25,8 @@ struct place {
 struct sf_expectations {
   struct sf_catalog *catalog;
   const struct sf_gemm_table *gemm;
-  const float *(*given)(void *ctx, struct sf_trace_id id); /* NULL: isolated mode gives consistent tensors */
-  void *given_ctx;
+  const struct sf_given *given;       /* NULL: isolated mode gives consistent tensors */
+  const struct sf_expectations *like; /* with `given`: those of the case itself */
   struct sf_arena *arena, *run_arena; /* run_arena: of runs that follow each other; NULL between them, as it is as large as a model */
   struct sf_expected *entries;
   int32_t count, capacity;
@@ -34,7 +34,7 @@ struct sf_expectations {
   uint64_t table_mask;
   enum sf_level level;
   int64_t runs;
-  int32_t overflow_step, parted_step[SF_LEVEL_COUNT], doubt_step[SF_LEVEL_COUNT];
+  int32_t overflow_step;
   /* of the run in progress */
   double grad_norm_max; /* of the plain run's step: the largest main gradient */
   double loss_scale;    /* of the plain run's step */
@@ -121,17 +121,17 @@ static bool weights_floor(struct sf_expected *e, const struct sf_catalog *catalo
 }
 
 static bool expected_fill(struct sf_expected *e, const struct sf_expectations *x, const float *values) {
+  if (x->given != NULL && (e->id.kind == SF_KIND_PARAM || e->id.kind == SF_KIND_PARAM_DELTA)) return true;
   const struct sf_shape shape = e->spec.shape;
   const size_t size_bytes = (size_t)(shape.rows * shape.cols) * sizeof *values;
   e->x = sf_arena_alloc(x->arena, size_bytes);
   e->row_norm = zeros(x->arena, shape.rows);
-  double *row_noise = zeros(x->arena, drawn * shape.rows);
+  double *row_noise = zeros(x->arena, SF_LEVEL_COUNT * shape.rows);
   if (e->x == NULL || e->row_norm == NULL || row_noise == NULL) return false;
-  for (enum sf_level level = SF_LEVEL_FIRST; level <= drawn; level++)
-    e->row_noise[level] = row_noise + (level - SF_LEVEL_FIRST) * shape.rows;
+  for (enum sf_level level = SF_LEVEL_NONE; level <= drawn; level++) e->row_noise[level] = row_noise + level * shape.rows;
   memcpy(e->x, values, size_bytes);
   e->norm = sf_row_norms(e->row_norm, e->x, shape.rows, shape.cols);
-  e->rolled = rolled_norm(e->x, shape);
+  e->rolled = x->like != NULL ? sf_expectations_at(x->like, e->ordinal)->rolled : rolled_norm(e->x, shape);
   if (copies_updated_weights(e, x->catalog)) return weights_floor(e, x->catalog, x->arena);
   const bool is_logits_grad = e->id.kind == SF_KIND_ACT_GRAD && is_loss(x->catalog->modules[e->id.subject].cls);
   return !is_logits_grad || logits_floor(e, x->catalog, x->arena, x->loss_scale);
@@ -160,7 +160,7 @@ static void watch_overflow(struct sf_expectations *x, const struct sf_expected *
   if (e->id.kind == SF_KIND_MAIN_GRAD) x->grad_norm_max = sf_larger(x->grad_norm_max, e->norm);
   if (e->id.kind != SF_KIND_SCALAR || e->id.subject != (int32_t)SF_SCALAR_CLIP) return;
   const bool overflows = !((double)e->x[0] * x->grad_norm_max <= GRAD_MAX);
-  if (overflows && x->overflow_step == INT32_MAX) x->overflow_step = x->parted_step[drawn] = e->id.step;
+  if (overflows && x->overflow_step == INT32_MAX) x->overflow_step = e->id.step;
   x->grad_norm_max = 0;
 }
 
@@ -206,7 +206,7 @@ static enum sf_status run_reference(struct sf_expectations *x, struct sf_referen
   sf_arena_reset(x->run_arena);
   options.arena = x->run_arena;
   options.gemm = x->gemm;
-  options.given = x->given, options.given_ctx = x->given_ctx;
+  options.given = x->given;
   const struct sf_reference_sink sink = {.ctx = x, .emit = emit};
   x->status = SF_OK;
   x->next = 0;
@@ -215,17 +215,23 @@ static enum sf_status run_reference(struct sf_expectations *x, struct sf_referen
   return status != SF_OK ? status : x->status;
 }
 
+enum sf_status sf_expectations_renew(struct sf_expectations *x) {
+  sf_arena_reset(x->arena);
+  x->count = 0;
+  x->level = SF_LEVEL_NONE;
+  x->overflow_step = INT32_MAX;
+  x->loss_scale = 1;
+  x->grad_norm_max = 0;
+  const enum sf_status status = run_reference(x, (struct sf_reference_options){.perturb = SF_PERTURB_NONE}, emit_plain);
+  return status == SF_OK ? table_build(x) : status;
+}
+
 /* Takes over x, in which only the caller's choices are not zero. */
 static enum sf_status expectations_fill(struct sf_expectations *x, const struct sf_case *logical) {
-  x->overflow_step = INT32_MAX;
-  for (int level = 0; level < SF_LEVEL_COUNT; level++) x->parted_step[level] = x->doubt_step[level] = INT32_MAX;
-  x->loss_scale = 1;
-  enum sf_status status = sf_catalog_create(&x->catalog, logical);
+  const enum sf_status status = sf_catalog_create(&x->catalog, logical);
   if (status != SF_OK) return status;
   x->arena = sf_arena_create(ARENA_BLOCK_BYTES, false);
-  if (x->arena == NULL) return SF_ENOMEM;
-  status = run_reference(x, (struct sf_reference_options){.perturb = SF_PERTURB_NONE}, emit_plain);
-  return status == SF_OK ? table_build(x) : status;
+  return x->arena != NULL ? sf_expectations_renew(x) : SF_ENOMEM;
 }
 
 static enum sf_status expectations_create(struct sf_expectations **out, const struct sf_case *logical, struct sf_expectations chosen) {
@@ -244,13 +250,12 @@ enum sf_status sf_expectations_create(struct sf_expectations **out, const struct
   return expectations_create(out, &catalog->logical, (struct sf_expectations){.gemm = gemm});
 }
 
-enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_catalog *catalog,
-                                            const struct sf_gemm_table *gemm, const float *(*given)(void *ctx, struct sf_trace_id id),
-                                            void *ctx) {
-  struct sf_case alone = catalog->logical;
+enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_expectations *like,
+                                            const struct sf_given *given) {
+  struct sf_case alone = like->catalog->logical;
   alone.mode = SF_MODE_ISOLATED;
   alone.data.acts = SF_DIST_NORMAL; /* as memories are end to end */
-  return expectations_create(out, &alone, (struct sf_expectations){.gemm = gemm, .given = given, .given_ctx = ctx});
+  return expectations_create(out, &alone, (struct sf_expectations){.gemm = like->gemm, .given = given, .like = like});
 }
 
 void sf_expectations_destroy(struct sf_expectations *expectations) {
@@ -262,31 +267,16 @@ void sf_expectations_destroy(struct sf_expectations *expectations) {
   sf_free(expectations);
 }
 
+void sf_expectations_set_parts(struct sf_expectations *expectations, int32_t ordinal, const double *row_noise) {
+  SF_ASSERT_LT(ordinal, expectations->count);
+  struct sf_expected *e = &expectations->entries[ordinal];
+  double squares = 0;
+  for (int64_t r = 0; r < e->spec.shape.rows; r++) squares += row_noise[r] * row_noise[r];
+  e->parts_noise = sqrt(squares);
+  e->parts_row_noise = row_noise;
+}
+
 /* --- draws ---------------------------------------------------------------------------------------------------- */
-
-/* While |m| / sqrt(v) is at most 1, two runs' updates of a weight differ by 2 lr at most. Stochastic rounding moves each by less than a
- * step of the weight's format, 2^-7 of it at most. */
-static bool updates_agree(const struct sf_expectations *x, const struct sf_expected *plain, const float *draw, int64_t count) {
-  const struct sf_case *c = &x->catalog->logical;
-  const struct sf_trace_id id = {.step = plain->id.step, .pass = SF_PASS_STEP, .kind = SF_KIND_PARAM, .subject = plain->id.subject};
-  const struct sf_expected *weight = c->precision.stochastic ? sf_expectations_find(x, id) : NULL;
-  const float bound = (float)(2.5e-6 * (double)c->train.lr_micro);
-  int64_t apart = 0;
-  for (int64_t i = 0; i < count; i++) {
-    const float rounding = weight == NULL ? 0 : 0x1p-6f * (fabsf(weight->x[i]) + fabsf(plain->x[i]) + fabsf(draw[i]));
-    apart += !(fabsf(draw[i] - plain->x[i]) <= bound + rounding);
-  }
-  return apart == 0;
-}
-
-/* End to end an overflow reaches the weights and everything computed from them. */
-static void watch_finiteness(struct sf_expectations *x, const struct sf_expected *e, const float *draw) {
-  const bool is_draw_finite = isfinite(sf_sum_squares(draw, e->spec.shape.rows * e->spec.shape.cols));
-  if (x->catalog->logical.mode != SF_MODE_E2E || is_draw_finite == (bool)isfinite(e->norm)) return;
-  int32_t *doubt_step = &x->doubt_step[drawn], *parted_step = &x->parted_step[drawn];
-  if (e->id.step < *doubt_step) *doubt_step = e->id.step;
-  if (e->id.step < *parted_step) *parted_step = e->id.step;
-}
 
 /* Keeps only the largest distances of the perturbed run from the plain run, at the highest level until a lower one is complete. */
 static void emit_draw(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
@@ -294,12 +284,8 @@ static void emit_draw(void *ctx, struct sf_trace_id id, const void *values, stru
   SF_ASSERT_LT(x->next, x->count);
   struct sf_expected *e = &x->entries[x->next++];
   SF_ASSERT(sf_trace_key(e->id) == sf_trace_key(id)); /* perturbed runs follow the plain run's order */
-  int32_t *parted_step = &x->parted_step[drawn];
-  if (id.kind == SF_KIND_PARAM_DELTA && id.step < *parted_step && !updates_agree(x, e, values, shape.rows * shape.cols))
-    *parted_step = id.step;
   if (!sf_kind_has_noise((enum sf_kind)id.kind)) return;
   const double distance = sf_row_diff_norms(x->row_scratch, values, e->x, shape.rows, shape.cols);
-  if (!isfinite(distance)) watch_finiteness(x, e, values);
   e->noise[drawn] = sf_larger(e->noise[drawn], distance);
   double *row_noise = e->row_noise[drawn];
   for (int64_t r = 0; r < shape.rows; r++) row_noise[r] = sf_larger(row_noise[r], x->row_scratch[r]);
@@ -308,10 +294,9 @@ static void emit_draw(void *ctx, struct sf_trace_id id, const void *values, stru
 static void keep_level(struct sf_expectations *x, enum sf_level level) {
   x->level = level;
   if (level == drawn) return;
-  x->parted_step[level] = x->parted_step[drawn];
-  x->doubt_step[level] = x->doubt_step[drawn];
   for (int32_t i = 0; i < x->count; i++) {
     struct sf_expected *e = &x->entries[i];
+    if (!sf_kind_has_noise((enum sf_kind)e->id.kind)) continue;
     e->noise[level] = e->noise[drawn];
     memcpy(e->row_noise[level], e->row_noise[drawn], (size_t)e->spec.shape.rows * sizeof *e->row_noise[level]);
   }
@@ -358,30 +343,13 @@ enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum 
   return status;
 }
 
-enum sf_status sf_expectations_run(struct sf_expectations *expectations, const struct sf_reference_options *options,
-                                   const struct sf_reference_sink *sink) {
-  struct sf_reference_options with_gemm = *options;
-  with_gemm.gemm = expectations->gemm;
-  if (expectations->catalog->logical.mode == SF_MODE_E2E) with_gemm.plain = plain_values, with_gemm.plain_ctx = expectations;
-  expectations->runs++;
-  return sf_reference_run(expectations->catalog, &with_gemm, sink);
-}
-
 /* --- asking --------------------------------------------------------------------------------------------------- */
 
 enum sf_level sf_expectations_level(const struct sf_expectations *expectations) { return expectations->level; }
 const struct sf_gemm_table *sf_expectations_gemm(const struct sf_expectations *expectations) { return expectations->gemm; }
 int64_t sf_expectations_runs(const struct sf_expectations *expectations) { return expectations->runs; }
 int32_t sf_expectations_count(const struct sf_expectations *expectations) { return expectations->count; }
-int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations, enum sf_level level) {
-  return expectations->doubt_step[level];
-}
-
 int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations) { return expectations->overflow_step; }
-
-int32_t sf_expectations_parted_step(const struct sf_expectations *expectations, enum sf_level level) {
-  return expectations->parted_step[level];
-}
 
 const struct sf_catalog *sf_expectations_catalog(const struct sf_expectations *expectations) { return expectations->catalog; }
 

@@ -11,17 +11,20 @@ enum sf_level { SF_LEVEL_NONE, SF_LEVEL_FIRST, SF_LEVEL_SECOND, SF_LEVEL_FULL, S
 struct sf_expected {
   struct sf_trace_id id;
   struct sf_trace_spec spec;
-  bool exact;        /* must be equal: nothing in it is ever rounded (data.exact) */
-  int32_t ordinal;   /* place in the reference's execution order */
-  float *x;          /* shape.rows x shape.cols */
-  double norm;       /* ||x||_F */
-  double *row_norm;  /* ||x_r||, rows entries */
+  bool exact;       /* must be equal: nothing in it is ever rounded (data.exact) */
+  int32_t ordinal;  /* place in the reference's execution order */
+  float *x;         /* shape.rows x shape.cols */
+  double norm;      /* ||x||_F */
+  double *row_norm; /* ||x_r||, rows entries */
   /* Max over the draws of ||x_d - x||_F and of ||x_d,r - x_r||, by level; kept apart, because a judgement goes through the levels from the
-   * first, whatever other layouts have raised since. A level that was not reached holds nothing of use. Draws are followed for the kinds
-   * judged by tolerance. */
+   * first, whatever other layouts have raised since. A level that was not reached holds nothing of use; that of no draws is zero, which
+   * leaves the floors. Draws are followed for the kinds judged by tolerance. */
   double noise[SF_LEVEL_COUNT], *row_noise[SF_LEVEL_COUNT];
   double rolled;    /* ||roll(x) - x||_F, rows (elements of a vector) rolled by one: below the alarm, comparing x proves nothing */
   float *row_floor; /* NULL, or an additional absolute floor per row (logits' gradient, embeddings of weights kept in fewer bits) */
+  /* Of what the candidate made from parts (sf_expectations_set_parts): a level below which nothing can be judged. 0, NULL: none. */
+  double parts_noise;
+  const double *parts_row_noise;
 };
 
 struct sf_expectations;
@@ -31,20 +34,21 @@ struct sf_expectations;
 enum sf_status sf_expectations_create(struct sf_expectations **out, const struct sf_catalog *catalog,
                                       const struct sf_gemm_table *gemm) SF_MUST_USE;
 /* Runs each module of an end-to-end case on the inputs that the candidate's modules gave it: the reference in isolated mode, with the
- * candidate's tensors in place of consistent ones. given: the candidate's tensor of an id, finite and whole, or NULL; it must outlive the
- * object, with ctx. SF_ENOMEM. */
-enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_catalog *catalog,
-                                            const struct sf_gemm_table *gemm, const float *(*given)(void *ctx, struct sf_trace_id id),
-                                            void *ctx) SF_MUST_USE;
+ * candidate's tensors in place of consistent ones. like: the expectations of the case itself; given: the candidate's tensors. Both are
+ * borrowed and must outlive the object. PARAM and PARAM_DELTA have neither values nor norms. SF_ENOMEM. */
+enum sf_status sf_expectations_create_given(struct sf_expectations **out, const struct sf_expectations *like,
+                                            const struct sf_given *given) SF_MUST_USE;
+/* The same once more, of what is given now. Memory is kept; what was found in the object before is gone. After SF_ENOMEM it can only be
+ * renewed again or destroyed. */
+enum sf_status sf_expectations_renew(struct sf_expectations *expectations) SF_MUST_USE;
 void sf_expectations_destroy(struct sf_expectations *expectations); /* takes NULL */
+/* The candidate added this tensor up from parts: a row's level is at least row_noise[r], the tensor's at least the norm of these.
+ * row_noise: shape.rows entries, borrowed; it must outlive the object. */
+void sf_expectations_set_parts(struct sf_expectations *expectations, int32_t ordinal, const double *row_noise);
 /* Whether a kind is judged by tolerance; the others are exact or recomputed from the candidate's own tensors. */
 bool sf_kind_has_noise(enum sf_kind kind);
 /* Runs draws until `level` is reached; never lowers it. SF_ENOMEM: the level stays, and the noise of the levels reached stays valid. */
 enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level) SF_MUST_USE;
-/* Runs the plain reference once more, hands each tensor to emit in the order of the expectations, and keeps nothing. Fills in
- * options->gemm and options->plain. */
-enum sf_status sf_expectations_run(struct sf_expectations *expectations, const struct sf_reference_options *options,
-                                   const struct sf_reference_sink *sink) SF_MUST_USE;
 enum sf_level sf_expectations_level(const struct sf_expectations *expectations); /* reached so far */
 /* Runs of the reference so far, the plain one included. */
 int64_t sf_expectations_runs(const struct sf_expectations *expectations);
@@ -53,17 +57,9 @@ const struct sf_expected *sf_expectations_find(const struct sf_expectations *exp
 /* The tensors of the reference, by ordinal, in the order in which it computes them. */
 int32_t sf_expectations_count(const struct sf_expectations *expectations);
 const struct sf_expected *sf_expectations_at(const struct sf_expectations *expectations, int32_t ordinal);
-/* End to end: the last step that can be compared; after it runs of the reference that differ by rounding alone have gone apart. The
- * reference alone decides: a draw updates some weight differently by more than a change of the update's sign explains (Adam's second
- * moment follows gradients near zero, and m / sqrt(v) has no bound), or squares of its gradients overflow. INT32_MAX while the runs agree.
- * level: which draws count; it must have been reached. */
-int32_t sf_expectations_parted_step(const struct sf_expectations *expectations, enum sf_level level);
 /* First step in which a gradient's square may leave fp32's range, so that Adam's change depends on the order of its products. INT32_MAX:
  * none. */
 int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations);
-/* End to end: the first step in which the draws so far disagree about which tensors are finite. From there on rounding decides whether an
- * fp16 number overflows, and nothing that depends on it can be judged. INT32_MAX: none. level: as above. */
-int32_t sf_expectations_doubt_step(const struct sf_expectations *expectations, enum sf_level level);
 /* As given when they were made. */
 const struct sf_gemm_table *sf_expectations_gemm(const struct sf_expectations *expectations);
 const struct sf_catalog *sf_expectations_catalog(const struct sf_expectations *expectations); /* of the case; owned */

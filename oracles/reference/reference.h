@@ -21,6 +21,17 @@ struct sf_gemm_table {
  * which parts hide. */
 enum sf_perturb { SF_PERTURB_NONE, SF_PERTURB_INPUT, SF_PERTURB_STORED, SF_PERTURB_SPLIT };
 
+/* Tensors that the caller gives the modules. */
+struct sf_given {
+  /* What a finished tensor, or the weight of a later step (by the id of its PARAM), is overwritten with, borrowed during the call. NULL: it
+   * stays as it was computed. A weight that is given next is not computed: its PARAM_DELTA is emitted as zeros. */
+  const float *(*tensor)(void *ctx, struct sf_trace_id id);
+  /* Of a given tensor that is a sum of parts of the case's storage format, each of which a rank goes on with by itself: the sums of their
+   * elements' absolute values, borrowed during the call. Reruns move the sum by a rounding of these. NULL: it is no such sum. */
+  const float *(*part_sizes)(void *ctx, struct sf_trace_id id);
+  void *ctx;
+};
+
 struct sf_reference_options {
   bool fp64; /* all arithmetic in double and no rounding, whatever the case's precision; emits doubles */
   enum sf_perturb perturb;
@@ -31,14 +42,7 @@ struct sf_reference_options {
    * that the plain run's logits choose. */
   const float *(*plain)(void *ctx, struct sf_trace_id id);
   void *plain_ctx;
-  /* In fp32: the change to make to a weight in place of Adam's own, by the id of its PARAM_DELTA, borrowed; NULL from the function: Adam's.
-   */
-  const float *(*change)(void *ctx, struct sf_trace_id id);
-  void *change_ctx;
-  /* In isolated mode: what a finished tensor, or the weight of a later step (by the id of its PARAM), is overwritten with in place of
-   * consistent tensors; borrowed during the call. NULL from the function: it stays as it was computed. */
-  const float *(*given)(void *ctx, struct sf_trace_id id);
-  void *given_ctx;
+  const struct sf_given *given; /* NULL, or in isolated mode: what takes the place of consistent tensors */
 };
 
 /* Receives every tensor of the run in execution order (the order defines "first"): whole logical matrix, floats, or doubles with fp64.

@@ -125,6 +125,14 @@ static inline void perturb_f16(real *values, int64_t count, uint64_t key) {
   }
 }
 
+/* x + size sizes[i] v, v uniform in (-1, 1). */
+static inline void perturb_by(real *values, int64_t count, uint64_t key, const float *sizes, double size) {
+  for (int64_t i = 0; i < count; i++) {
+    const int32_t bits = (int32_t)(noise_bits(key, i, values[i]) >> 8);
+    values[i] += ((real)bits - (real)8388607.5) * (real)(size * 0x1p-23) * (real)sizes[i];
+  }
+}
+
 /* Before a value is rounded to its format; fp32 is what it is computed in. */
 static inline void perturb_stored(real *values, int64_t count, uint64_t key, enum sf_dtype format) {
   if (format == SF_BF16)
@@ -142,7 +150,8 @@ struct inner {
   bool on;
   uint64_t key;
 };
-enum { INNER_PART = 1 << 30, TERMS_PART = 1 << 20 }; /* above all parts of stored tensors, above all parts of those */
+/* above all parts of stored tensors, above all parts of those; of given tensors */
+enum { INNER_PART = 1 << 30, TERMS_PART = 1 << 20, GIVEN_PART = 1 << 29 };
 
 /* The stream of part `part` of this trace point; off unless the run perturbs what is stored. */
 static inline struct inner inner_in(const struct noise *noise, struct sf_trace_id id, uint64_t part) {
@@ -208,8 +217,12 @@ static inline void finish_kept(struct run *run, struct sf_trace_id id, real *val
 
 /* What the caller gives in the place of this tensor, if it gives anything. */
 static inline void take_given(const struct run *run, struct sf_trace_id id, real *values, int64_t count) {
-  const float *given = run->options->given(run->options->given_ctx, id);
+  const struct sf_given *from = run->options->given;
+  const float *given = from->tensor(from->ctx, id);
   for (int64_t i = 0; given != NULL && i < count; i++) values[i] = (real)given[i];
+  const float *sizes = given != NULL && run->options->perturb != SF_PERTURB_NONE ? from->part_sizes(from->ctx, id) : NULL;
+  if (sizes != NULL)
+    perturb_by(values, count, sf_noise_key(run->options->draw, id, GIVEN_PART), sizes, sf_dtype_unit_roundoff(run->format));
 }
 
 /* A finished tensor: stored, emitted, and in isolated mode overwritten before anything uses it. */

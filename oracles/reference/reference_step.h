@@ -165,9 +165,6 @@ static inline void param_step(struct run *run, const struct adam *adam, int32_t 
   }
   store(run, step_id(run, SF_KIND_PARAM_DELTA, param), 3, next, count, SF_F32);
   if (keeps_no_master(run)) round_stochastic(run, param, next, count);
-  const struct sf_reference_options *options = run->options;
-  const float *given = options->change != NULL ? options->change(options->change_ctx, step_id(run, SF_KIND_PARAM_DELTA, param)) : NULL;
-  for (int64_t i = 0; given != NULL && i < count; i++) next[i] = master[i] + (real)given[i];
   for (int64_t i = 0; i < count; i++) delta[i] = next[i] - master[i];
   memcpy(master, next, (size_t)count * sizeof(real));
   weight_from_master(run, param);
@@ -186,6 +183,20 @@ static inline bool overflows(const struct run *run) {
   return false;
 }
 
+static inline void emit_no_change(struct run *run, int32_t param) {
+  const struct sf_shape shape = run->catalog->params[param].shape;
+  memset(run->scratch.wgrad, 0, (size_t)param_count(run, param) * sizeof(real));
+  emit(run, step_id(run, SF_KIND_PARAM_DELTA, param), run->scratch.wgrad, shape.rows, shape.cols);
+}
+
+/* Whether the caller gives what this step would make of the weight. */
+static inline bool next_weight_is_given(const struct run *run, int32_t param) {
+  const struct sf_given *given = run->options->given;
+  struct sf_trace_id id = step_id(run, SF_KIND_PARAM, param);
+  id.step++;
+  return given != NULL && given->tensor(given->ctx, id) != NULL;
+}
+
 /* A step with overflow: nothing changes but the loss scale. */
 static inline void step_skip(struct run *run) {
   emit_scalar(run, SF_SCALAR_OVERFLOW, 1);
@@ -193,9 +204,7 @@ static inline void step_skip(struct run *run) {
   emit_scalar(run, SF_SCALAR_CLIP, 1);
   for (int32_t p = 0; p < run->catalog->param_count; p++) {
     if (!is_trained(run, p)) continue;
-    const struct sf_shape shape = run->catalog->params[p].shape;
-    memset(run->scratch.wgrad, 0, (size_t)param_count(run, p) * sizeof(real));
-    emit(run, step_id(run, SF_KIND_PARAM_DELTA, p), run->scratch.wgrad, shape.rows, shape.cols);
+    emit_no_change(run, p);
   }
   run->state.good_steps = 0;
   if (run->c->precision.loss_scale_window > 0) run->state.loss_scale /= 2;
@@ -210,8 +219,13 @@ static inline void step_apply(struct run *run, double squares) {
   const double ratio = (double)train->clip_milli / 1000 / ((double)norm + 1e-6);
   const real clip = scalar_finish(run, SF_SCALAR_CLIP, train->clip_milli == 0 || ratio > 1 ? 1 : ratio);
   const struct adam adam = adam_create(run, clip);
-  for (int32_t p = 0; p < run->catalog->param_count; p++)
-    if (is_trained(run, p)) param_step(run, &adam, p);
+  for (int32_t p = 0; p < run->catalog->param_count; p++) {
+    if (!is_trained(run, p)) continue;
+    if (next_weight_is_given(run, p))
+      emit_no_change(run, p);
+    else
+      param_step(run, &adam, p);
+  }
   run->state.steps_applied++;
   if (++run->state.good_steps == window) run->state.loss_scale *= 2, run->state.good_steps = 0;
 }

@@ -300,13 +300,13 @@ def ratio_table(r):
 
 
 def sensitivity_table(r):
-    yield "| mode and precision | kind | scale (d) | row | swap | neighbour | trials | redrawn | no place |"
+    yield "| mode and precision | kind | scale (d) | 0.4 d | row | swap | neighbour | microbatch | rank | trials | redrawn | no place |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for condition in CONDITIONS:
         for kind, counts in r.get(condition, {}).items():
             if not isinstance(counts, dict) or "all" not in counts:
                 continue
-            cells = [percent(counts[c]["flagged_share"], 1) if counts.get(c, {}).get("trials") else "-" for c in ("scale", "row", "swap", "neighbour")]
+            cells = [percent(counts[c]["flagged_share"], 1) if counts.get(c, {}).get("trials") else "-" for c in ("scale", "small", "row", "swap", "neighbour", "microbatch", "rank")]
             cells[0] += f" ({r[condition]['d']:g})"
             yield f"| {condition.replace('_', ' ')} | {kind} | {' | '.join(cells)} | {counts['all']['trials']:,} | {counts['all']['redrawn']} | " \
                   f"{counts['all']['no_place']} |"

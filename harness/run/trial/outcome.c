@@ -18,8 +18,10 @@ bool sf_outcome_same_failure(const char *key, const char *other_key) {
   return length == key_length(other_key) && strncmp(key, other_key, length) == 0;
 }
 
-/* Whether isolated mode has replaced this tensor by a given one on every rank: then it makes no other tensor wrong. */
-static bool is_replaced(const struct sf_catalog *catalog, const struct sf_finding *finding) {
+/* Whether this tensor makes no other one wrong: isolated mode has replaced it by a given one on every rank, or what was made of it is
+ * compared with what the reference makes of it. */
+static bool is_contained(const struct sf_case *c, const struct sf_catalog *catalog, const struct sf_finding *finding) {
+  if (c->mode != SF_MODE_ISOLATED) return finding->anchored;
   const bool misplaced = finding->cls == SF_CLASS_GAP || finding->cls == SF_CLASS_OVERLAP || finding->cls == SF_CLASS_MAP;
   return !misplaced && sf_trace_is_given(catalog, finding->id);
 }
@@ -27,8 +29,7 @@ static bool is_replaced(const struct sf_catalog *catalog, const struct sf_findin
 /* The fields that a culprit and an outcome share; texts of findings fit both. */
 #define SHARED_FIELDS(X)                                                                                                                   \
   X(cls)                                                                                                                                   \
-  X(shrink_key) X(signature) X(first_id) X(module) X(kind) X(module_class) X(finding) X(rank) X(row) X(error) X(noise) X(ratio)            \
-      X(diagnosis)
+  X(shrink_key) X(signature) X(first_id) X(module) X(kind) X(module_class) X(finding) X(rank) X(row) X(error) X(noise) X(ratio) X(diagnosis)
 
 void sf_outcome_tell_of(struct sf_outcome *out, const struct sf_culprit *culprit) {
 #define X(field) memcpy(&out->field, &culprit->field, sizeof out->field);
@@ -39,8 +40,8 @@ void sf_outcome_tell_of(struct sf_outcome *out, const struct sf_culprit *culprit
 
 static struct sf_culprit told_of(const struct sf_outcome *outcome) {
   struct sf_culprit culprit;
-#define X(field)                                                                     \
-  static_assert(sizeof culprit.field == sizeof outcome->field, #field " is copied"); \
+#define X(field)                                                                                                                           \
+  static_assert(sizeof culprit.field == sizeof outcome->field, #field " is copied");                                                       \
   memcpy(&culprit.field, &outcome->field, sizeof culprit.field);
   SHARED_FIELDS(X)
 #undef X
@@ -84,8 +85,7 @@ void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, 
   out->verdict = SF_VERDICT_FINDING;
   out->finding_count = judgement->finding_count;
   sf_outcome_tell_of(out, &first);
-  if (c->mode != SF_MODE_ISOLATED) return;
-  for (int32_t i = 1; i < judgement->finding_count && is_replaced(catalog, &judgement->findings[i - 1]); i++) {
+  for (int32_t i = 1; i < judgement->finding_count && is_contained(c, catalog, &judgement->findings[i - 1]); i++) {
     if (is_of_earlier_tensor(judgement, i)) continue;
     const struct sf_culprit next = culprit_of(c, catalog, judgement, i);
     sf_outcome_add_culprit(out, &next);
@@ -195,8 +195,10 @@ static const char *skip_number(const char *at) {
 bool sf_diagnosis_same_line(const char *line, const char *other) {
   while (*line && *other) {
     const char *behind = skip_number(line), *other_behind = skip_number(other);
-    if (behind && other_behind) line = behind, other = other_behind;
-    else if (*line++ != *other++) return false;
+    if (behind && other_behind)
+      line = behind, other = other_behind;
+    else if (*line++ != *other++)
+      return false;
   }
   return *line == *other;
 }

@@ -13,8 +13,8 @@
 enum { SF_SHRINK_KEY_TEXT = 160, SF_MODULE_TEXT = 96, SF_TENSOR_NAME_TEXT = 480 };
 #define SF_KEY_ISOLATED "+isolated" /* behind a shrink key */
 
-/* A wrong tensor of an isolated case, beside the one that the outcome is about. The module that made it got given inputs, so it is wrong
- * by itself. Fields as in struct sf_outcome. */
+/* A wrong tensor of a case, beside the one that the outcome is about. It is wrong by itself, whatever its module was given. Fields as in
+ * struct sf_outcome. */
 struct sf_culprit {
   enum sf_finding_class cls;
   char shrink_key[SF_SHRINK_KEY_TEXT], signature[SF_SIGNATURE_TEXT], first_id[SF_TENSOR_NAME_TEXT], module[SF_MODULE_TEXT], text[480];
@@ -59,9 +59,10 @@ struct sf_outcome {
   double seconds;             /* wall time of the trial, its share of the reference included */
 };
 
-/* Fills class, key, signature, names and numbers from a judgement with findings: those of the first finding. In isolated mode it adds the
- * other tensors that are wrong by themselves: those up to the first whose tensor was not replaced by a given one (later ones may follow
- * from it), one for each tensor and each shrink key, as many as there is room for. */
+/* Fills class, key, signature, names and numbers from a judgement with findings: those of the first finding. It adds the other tensors that
+ * are wrong by themselves, one for each tensor and each shrink key, as many as there is room for: those up to the first from which later
+ * ones may follow. In isolated mode that is one that no given tensor replaced, end to end one that was not compared with what the
+ * reference makes of the candidate's own tensors. */
 void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, const struct sf_catalog *catalog,
                                const struct sf_judgement *judgement);
 /* Makes the outcome one about this culprit: fills in what the two structs share. */

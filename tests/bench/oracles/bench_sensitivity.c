@@ -1,7 +1,11 @@
 /* How surely a corrupted tensor is flagged. A clean case is run; then it runs again once per (kind, corruption) with one of its judged
  * tensors replaced, at the trace point and on every rank that holds a part of it, by a corrupted copy of what the clean run had there:
- * ranks stay consistent with each other, so that only the comparison can tell. Corruptions: scale  the whole tensor times 1 + d      row
- * one row (element of a vector) doubled swap   two rows (elements) exchanged     neighbour one tp shard replaced by the next one's values
+ * ranks stay consistent with each other, so that only the comparison can tell. Corruptions:
+ *   scale       the whole tensor times 1 + d       small       times 1 + 0.4 d
+ *   row         one row (element of a vector) doubled
+ *   swap        two rows (elements) exchanged      neighbour   one tp shard replaced by the next one's values
+ *   microbatch  a main gradient without one microbatch's share
+ *   rank        a main gradient without the share of one data-parallel rank
  * A drawn row, swap or shard must move some row (the vector) by more than that row's noise level, else it is drawn again, up to 16 times;
  * redraws and tensors without such a place are counted. Scaling is never redrawn.
  * Beside that every judged tensor of the clean runs that has a noise level is compared once more, times 1 + d, with all draws ("scaled"):
@@ -23,8 +27,9 @@
 enum { TRIES_MAX = 16, LADDER_STEPS = 25, LADDER_LEAST = -26 /* binary exponent of the first d */ };
 static const double scale_by[SF_BENCH_CONDITIONS] = {1e-5, 1e-3, 5e-2, 5e-2, 5e-2, 5e-2, 5e-2, 5e-2};
 static const double weak_below = 0.99; /* share of a module's corruptions: it is named */
-enum corruption { SCALE, ROW, SWAP, NEIGHBOUR, CORRUPTIONS };
-static const char *const corruption_names[CORRUPTIONS] = {"scale", "row", "swap", "neighbour"};
+static const double small_share = 0.4;
+enum corruption { SCALE, SMALL, ROW, SWAP, NEIGHBOUR, MICROBATCH, RANK, CORRUPTIONS };
+static const char *const corruption_names[CORRUPTIONS] = {"scale", "small", "row", "swap", "neighbour", "microbatch", "rank"};
 
 struct args {
   int64_t cases, seed, jobs, show, modules, runs, ladder;
@@ -134,15 +139,41 @@ static bool replace_by_neighbour(float *values, const float *clean, const struct
   return true;
 }
 
+struct subject {
+  struct sf_trace_id id;
+  struct sf_trace_spec spec;
+  const struct sf_expected *expected; /* what the clean tensor was compared with */
+  enum sf_mode mode;                  /* whose factors hold for it */
+  float *clean, *values;
+  /* Of a main gradient: the shares of its microbatches and of its data-parallel ranks, as it has them. share_count: of either; 0: none */
+  float *shares[2];
+  int64_t share_count[2];
+};
+
+/* False when there is only one. */
+static bool take_share_out(float *values, const struct subject *subject, enum corruption corruption, struct draw *draw) {
+  const int which = corruption == RANK;
+  const int64_t elements = subject->spec.shape.rows * subject->spec.shape.cols, count = subject->share_count[which];
+  if (count < 2) return false;
+  const float *share = subject->shares[which] + draw_below(draw, count) * elements;
+  for (int64_t i = 0; i < elements; i++) values[i] -= share[i];
+  return true;
+}
+
 /* False when the tensor has no place for it. */
-static bool corrupt(float *values, const float *clean, enum corruption corruption, double d, const struct sf_case *c,
-                    const struct sf_trace_spec *spec, struct draw *draw) {
+static bool corrupt(const struct subject *subject, enum corruption corruption, double d, const struct sf_case *c, struct draw *draw) {
+  const struct sf_trace_spec *spec = &subject->spec;
+  const float *clean = subject->clean;
+  float *values = subject->values;
   const int64_t count = spec->shape.rows * spec->shape.cols;
   int64_t parts, width;
   parts_of(spec->shape, &parts, &width);
   memcpy(values, clean, (size_t)count * sizeof *values);
-  if (corruption == SCALE) {
-    for (int64_t i = 0; i < count; i++) values[i] = (float)((double)clean[i] * (1 + d));
+  if (corruption == SCALE || corruption == SMALL) {
+    const double by = 1 + (corruption == SCALE ? d : small_share * d);
+    for (int64_t i = 0; i < count; i++) values[i] = (float)((double)clean[i] * by);
+  } else if (corruption == MICROBATCH || corruption == RANK) {
+    if (!take_share_out(values, subject, corruption, draw)) return false;
   } else if (corruption == ROW) {
     float *row = values + draw_below(draw, parts) * width;
     for (int64_t j = 0; j < width; j++) row[j] *= 2;
@@ -159,7 +190,9 @@ static bool corrupt(float *values, const float *clean, enum corruption corruptio
 }
 
 /* Whether some row (the vector as a whole) moved by more than its noise level. */
-static bool moves_enough(const struct sf_expected *e, const float *values, const float *clean, enum sf_mode mode) {
+static bool moves_enough(const struct subject *subject) {
+  const struct sf_expected *e = subject->expected;
+  const float *values = subject->values, *clean = subject->clean;
   const struct sf_shape shape = e->spec.shape;
   if (!sf_kind_has_noise((enum sf_kind)e->id.kind)) return memcmp(values, clean, (size_t)(shape.rows * shape.cols) * sizeof *values) != 0;
   double *scratch = malloc((size_t)shape.rows * sizeof *scratch);
@@ -167,7 +200,7 @@ static bool moves_enough(const struct sf_expected *e, const float *values, const
   if (!scratch || !moved) sf_bench_die("out of memory");
   for (int64_t i = 0; i < shape.rows * shape.cols; i++) moved[i] = e->x[i] + (values[i] - clean[i]);
   struct sf_comparison comparison;
-  sf_compare(&comparison, e, moved, mode, SF_LEVEL_FULL, scratch);
+  sf_compare(&comparison, e, moved, subject->mode, SF_LEVEL_FULL, scratch);
   free(scratch);
   free(moved);
   return !(comparison.row_ratio <= 1) || !(comparison.fro_ratio <= 1);
@@ -205,40 +238,42 @@ static void climb(struct share ladder[LADDER_STEPS], const struct sf_expected *e
   }
 }
 
+/* What the case's tensors were compared with last: the reference, or what it makes of the candidate's own tensors. */
+static struct sf_expectations *compared_with(const struct sf_engine *engine) {
+  return engine->collector->anchored != NULL ? engine->collector->anchored : engine->expectations;
+}
+static enum sf_mode factors_of(const struct sf_engine *engine, const struct sf_case *c) {
+  return engine->collector->anchored != NULL ? SF_MODE_ISOLATED : (enum sf_mode)c->mode;
+}
+
 static void scale_all(struct result *result, struct sf_engine *engine, const struct sf_case *c, const struct context *context) {
   const struct sf_judgement *judgement = sf_engine_judgement(engine);
   const int condition = (int)sf_bench_condition_of(c);
-  if (sf_expectations_raise(engine->expectations, SF_LEVEL_SURE) != SF_OK) sf_bench_die("out of memory");
+  const enum sf_mode mode = factors_of(engine, c);
+  if (sf_expectations_raise(compared_with(engine), SF_LEVEL_SURE) != SF_OK) sf_bench_die("out of memory");
   for (int32_t i = 0; i < judgement->result_count; i++) {
-    const struct sf_expected *e = judgement->results[i].expected;
+    const struct sf_expected *e = sf_expectations_at(compared_with(engine), judgement->results[i].expected->ordinal);
     if (!judgement->results[i].judged || !sf_kind_has_noise((enum sf_kind)e->id.kind) || e->exact) continue;
     const float *clean = sf_collector_tensor(engine->collector, e->id);
     if (!clean) continue;
     const enum sf_module_class module = sf_engine_catalog(engine)->modules[e->spec.module].cls;
-    const bool flagged = scaled_is_flagged(e, clean, scale_by[condition], (enum sf_mode)c->mode);
+    const bool flagged = scaled_is_flagged(e, clean, scale_by[condition], mode);
     result->scaled[condition][e->id.kind][module].trials++;
     result->scaled[condition][e->id.kind][module].flagged += flagged;
     if (!flagged && context->show) show_scaled(c, sf_engine_catalog(engine), e);
-    if (context->ladder) climb(result->ladder[condition], e, clean, (enum sf_mode)c->mode);
+    if (context->ladder) climb(result->ladder[condition], e, clean, mode);
   }
 }
 
 /* --- trials --------------------------------------------------------------------------------------------------- */
-
-struct subject {
-  struct sf_trace_id id;
-  struct sf_trace_spec spec;
-  const struct sf_expected *expected;
-  float *clean, *values;
-};
 
 static void try_corruption(struct result *result, struct sf_engine *engine, const struct sf_case *c, const struct subject *subject,
                            enum corruption corruption, int condition, struct draw *draw, bool show) {
   struct count *count = &result->counts[condition][subject->id.kind][corruption];
   bool placed = false;
   for (int i = 0; i < TRIES_MAX && !placed; i++) {
-    if (!corrupt(subject->values, subject->clean, corruption, scale_by[condition], c, &subject->spec, draw)) break;
-    placed = corruption == SCALE || moves_enough(subject->expected, subject->values, subject->clean, (enum sf_mode)c->mode);
+    if (!corrupt(subject, corruption, scale_by[condition], c, draw)) break;
+    placed = corruption == SCALE || corruption == SMALL || moves_enough(subject);
     count->redrawn += !placed;
   }
   if (!placed) {
@@ -288,8 +323,66 @@ static int draw_module(struct sf_engine *engine, enum sf_kind kind, struct draw 
   return count > 0 ? classes[draw_below(draw, count)] : -1;
 }
 
+/* What the next run does not free. */
+static const struct sf_expected *copied(const struct sf_expected *e) {
+  struct sf_expected *out = malloc(sizeof *out);
+  const int64_t rows = e->spec.shape.rows;
+  float *x = malloc((size_t)(rows * e->spec.shape.cols) * sizeof *x), *row_floor = malloc((size_t)rows * sizeof *row_floor);
+  double *doubles = malloc((size_t)((SF_LEVEL_COUNT + 2) * rows) * sizeof *doubles);
+  if (!out || !x || !row_floor || !doubles) sf_bench_die("out of memory");
+  *out = *e;
+  out->x = memcpy(x, e->x, (size_t)(rows * e->spec.shape.cols) * sizeof *x);
+  out->row_norm = memcpy(doubles, e->row_norm, (size_t)rows * sizeof *doubles);
+  for (int level = 0; level < SF_LEVEL_COUNT; level++)
+    out->row_noise[level] = memcpy(doubles + (level + 1) * rows, e->row_noise[level], (size_t)rows * sizeof *doubles);
+  if (e->parts_row_noise)
+    out->parts_row_noise = memcpy(doubles + (SF_LEVEL_COUNT + 1) * rows, e->parts_row_noise, (size_t)rows * sizeof *doubles);
+  out->row_floor = e->row_floor ? memcpy(row_floor, e->row_floor, (size_t)rows * sizeof *row_floor) : NULL;
+  if (!e->row_floor) free(row_floor);
+  return out;
+}
+static void subject_free(struct subject *subject) {
+  struct sf_expected *e = (struct sf_expected *)(uintptr_t)subject->expected;
+  free(e->x), free(e->row_norm), free(e->row_floor), free(e);
+  free(subject->clean), free(subject->values), free(subject->shares[0]), free(subject->shares[1]);
+}
+
+/* What each microbatch and each data-parallel rank gave of a main gradient: sums of the candidate's gradients, over what the whole sum was
+ * divided by. */
+static void draw_shares(struct subject *out, struct sf_engine *engine) {
+  const struct sf_collector *collector = engine->collector;
+  const int64_t elements = out->spec.shape.rows * out->spec.shape.cols;
+  const int64_t counts[2] = {collector->c.train.microbatches, collector->c.layout.dp};
+  double sum = 0;
+  int64_t at = 0;
+  for (int64_t i = 0; i < elements; i++)
+    if (fabsf(out->clean[i]) > fabsf(out->clean[at])) at = i;
+  for (int which = 0; which < 2; which++) {
+    out->shares[which] = calloc((size_t)(counts[which] * elements), sizeof *out->shares[which]);
+    if (!out->shares[which]) sf_bench_die("out of memory");
+  }
+  for (int32_t i = 0; i < collector->count; i++) {
+    const struct sf_slot *slot = sf_slot_at(collector, i, SF_SLOT_FIRST);
+    const struct sf_trace_id id = slot->expected->id;
+    if (id.kind != SF_KIND_WGRAD || id.step != out->id.step || id.subject != out->id.subject) continue;
+    if (!sf_slot_is_whole(slot)) return;
+    sum += (double)slot->merged[at];
+    const int64_t of[2] = {id.microbatch, slot->dp > 0 ? slot->dp : 0};
+    for (int which = 0; which < 2; which++)
+      for (int64_t k = 0; k < elements; k++) out->shares[which][of[which] * elements + k] += slot->merged[k];
+  }
+  if (sum == 0 || out->clean[at] == 0) return;
+  const float divisor = (float)(sum / (double)out->clean[at]);
+  for (int which = 0; which < 2; which++) {
+    for (int64_t k = 0; k < counts[which] * elements; k++) out->shares[which][k] /= divisor;
+    out->share_count[which] = counts[which];
+  }
+}
+
 /* A judged tensor of the kind, drawn from the clean judgement; false when there is none. */
-static bool draw_subject(struct subject *out, struct sf_engine *engine, enum sf_kind kind, bool by_module, struct draw *draw) {
+static bool draw_subject(struct subject *out, struct sf_engine *engine, enum sf_kind kind, enum sf_mode mode, bool by_module,
+                         struct draw *draw) {
+  *out = (struct subject){0};
   const struct sf_judgement *judgement = sf_engine_judgement(engine);
   const int module = by_module ? draw_module(engine, kind, draw) : -1;
   const int64_t judged = count_candidates(engine, kind, module);
@@ -302,12 +395,14 @@ static bool draw_subject(struct subject *out, struct sf_engine *engine, enum sf_
   if (!merged) return false;
   out->id = chosen->id;
   out->spec = chosen->expected->spec;
-  out->expected = chosen->expected;
+  out->expected = copied(sf_expectations_at(compared_with(engine), chosen->expected->ordinal));
+  out->mode = mode;
   const size_t size_bytes = (size_t)(out->spec.shape.rows * out->spec.shape.cols) * sizeof *out->clean;
   out->clean = malloc(size_bytes);
   out->values = malloc(size_bytes);
   if (!out->clean || !out->values) sf_bench_die("out of memory");
   memcpy(out->clean, merged, size_bytes);
+  if (kind == SF_KIND_MAIN_GRAD) draw_shares(out, engine);
   return true;
 }
 
@@ -327,11 +422,12 @@ static void run_case(struct result *result, struct sf_engine *engine, const stru
   scale_all(result, engine, &c, context);
   if (!context->runs) return;
   for (int kind = 0; kind < SF_KIND_COUNT; kind++)
-    has[kind] = kind != SF_KIND_PARAM && draw_subject(&subjects[kind], engine, (enum sf_kind)kind, context->by_module, &draw);
+    has[kind] = kind != SF_KIND_PARAM &&
+                draw_subject(&subjects[kind], engine, (enum sf_kind)kind, factors_of(engine, &c), context->by_module, &draw);
   for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
     for (int corruption = 0; has[kind] && corruption < CORRUPTIONS; corruption++)
       try_corruption(result, engine, &c, &subjects[kind], (enum corruption)corruption, condition, &draw, context->show != 0);
-    if (has[kind]) free(subjects[kind].clean), free(subjects[kind].values);
+    if (has[kind]) subject_free(&subjects[kind]);
   }
 }
 

@@ -28,8 +28,9 @@ is_json 'j["as_expected"], j["signature"], j["first"]["kind"]' "(True, '$signatu
 stop=(fuzz --plant rowparallel-bias-xtp --set layout.tp=2 --set model.bias=on "${plain[@]}" --mode e2e --max-ranks 2 --jobs 1 --shrink-budget 40 --seed 3 --json)
 run 1 "${stop[@]}" --cases 100000 --stop-after 1 --out "$work/stop"
 is_json '1 <= j["new_signatures"] <= 2 and j["cases"] < 1000' True
-json '[{"signature": s["signature"]} for s in j["by_signature"]]' | tr "'" '"' >"$work/stop.known"
 cases=$(json 'j["cases"] + 8')
+run 1 "${stop[@]}" --cases "$cases" --out "$work/all"
+json '[{"signature": s["signature"]} for s in j["by_signature"]]' | tr "'" '"' >"$work/stop.known"
 run 0 "${stop[@]}" --cases "$cases" --stop-after 1 --known "$work/stop.known" --out "$work/stop2"
 is_json 'j["cases"]' "$cases"
 

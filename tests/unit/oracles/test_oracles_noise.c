@@ -207,7 +207,8 @@ static void given(float *out, const struct sf_catalog *catalog, enum sf_kind kin
 
 static int flagged_at_activation(const struct sf_expectations *expectations, const struct sf_catalog *catalog, enum sf_kind kind,
                                  const float *values) {
-  const struct sf_trace_id id = {.pass = kind == SF_KIND_ACT ? SF_PASS_FWD : SF_PASS_BWD, .kind = kind,
+  const struct sf_trace_id id = {.pass = kind == SF_KIND_ACT ? SF_PASS_FWD : SF_PASS_BWD,
+                                 .kind = kind,
                                  .subject = sf_catalog_module(catalog, SF_MODULE_ACTIVATION, 0)};
   struct sf_comparison comparison;
   double scratch[GELU_TOKENS];
@@ -269,44 +270,19 @@ static void test_noise_end_to_end_fp32_lets_sums_of_equal_terms_pass(void **stat
 
 #define NO_MEMORY "model.layers=1 model.hidden=8 model.ffn=8 model.seq=4 train.steps=3 train.beta1_milli=900 train.beta2_milli=0 seed=4 "
 
-/* Without memory in the second moment an update is m / |g|: a gradient near zero makes it as large as it likes. */
-static void test_parted_step_adam_without_memory_is_the_second(void **state) {
+/* Runs that part are compared by what the reference makes of the candidate's own weights. */
+static void test_judge_after_references_part_judges_every_step(void **state) {
   (void)state;
-  static const struct {
-    const char *words;
-    int32_t step;
-  } cases[] = {{NO_MEMORY E2E, 1},
-               {NO_MEMORY E2E "precision.compute=bf16", 1},
-               {NO_MEMORY E2E "train.beta1_milli=0", INT32_MAX},
-               {NO_MEMORY E2E "train.beta2_milli=999", INT32_MAX},
-               {NO_MEMORY E2E "train.beta2_milli=999 precision.compute=bf16", INT32_MAX}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    struct trial t;
-    trial_open(&t, cases[i].words);
-    assert_int_equal(sf_expectations_parted_step(t.expectations, SF_LEVEL_FIRST), INT32_MAX);
-    assert_int_equal(sf_expectations_raise(t.expectations, SF_LEVEL_FULL), SF_OK);
-    assert_int_equal(sf_expectations_parted_step(t.expectations, SF_LEVEL_FULL), cases[i].step);
-    assert_true(sf_expectations_parted_step(t.expectations, SF_LEVEL_FIRST) >= cases[i].step);
-    trial_close(&t);
-  }
-}
-
-static void test_judge_after_references_part_checks_the_steps_before_only(void **state) {
-  (void)state;
-  for (int step = 1; step <= 2; step++) {
+  for (int step = 0; step <= 2; step++) {
     struct trial t;
     trial_open(&t, NO_MEMORY E2E);
     struct tensor *tensor = tensor_at(&t.candidate, SF_KIND_ACT, sf_catalog_module(t.catalog, SF_MODULE_LINEAR_FC1, 0), step, 0);
-    for (int64_t i = 0; i < tensor->count; i++) tensor->values[i] *= 1.01f;
+    for (int64_t i = 0; i < tensor->count && step > 0; i++) tensor->values[i] *= 1.01f;
     trial_judge(&t);
-    if (step == 1)
+    if (step > 0)
       assert_first_at(&t, SF_CLASS_TOLERANCE, tensor);
     else
       assert_passes(&t);
-    for (int32_t i = 0; i < t.judgement.result_count; i++) {
-      const struct sf_tensor_result *result = &t.judgement.results[i];
-      if (sf_kind_has_noise((enum sf_kind)result->id.kind) && result->id.step == 2) assert_string_equal(result->why_not, "references part");
-    }
     trial_close(&t);
   }
 }
@@ -331,61 +307,6 @@ static void test_judge_gradients_whose_squares_overflow_leaves_updates_unchecked
   trial_open(&t, SMALL_MODEL E2E);
   assert_int_equal(sf_expectations_overflow_step(t.expectations), INT32_MAX);
   trial_close(&t);
-}
-
-#define PARTIAL_KEYS                                                                                                                       \
-  "seed=1601825659 mode=e2e model.layers=3 model.hidden=16 model.heads=2 model.head_dim=4 model.ffn=16 model.vocab=117 "                   \
-  "model.vocab_padded=118 model.seq=32 model.norm=layer model.activation=swiglu model.positions=none model.qk_norm=on model.sinks=on "     \
-  "model.parallel_residual=on precision.compute=fp16 precision.loss_scale_log2=14 train.label_smoothing_milli=100 data.weights=heavy "
-
-/* Two heads give gradients of one key: the whole is -64064 in one element, which fp16 holds, and one head's part, behind the norm, is
- * beyond it. A rank that holds this part has an infinity. With a key head each and a smaller scale nothing comes near that, and an infinity
- * is a finding. */
-static void test_judge_partial_key_gradient_that_overflows_alone_passes(void **state) {
-  (void)state;
-  static const char *const cases[] = {PARTIAL_KEYS "model.kv_heads=1", PARTIAL_KEYS "model.kv_heads=2 precision.loss_scale_log2=8"};
-  for (int i = 0; i < 2; i++) {
-    struct trial t;
-    trial_open(&t, cases[i]);
-    struct tensor *tensor = module_tensor(&t.candidate, SF_KIND_ACT_GRAD, SF_MODULE_QK_NORM, 1);
-    const int64_t cols = (2 + 2 * (i + 1)) * 4, at = 8 * cols + 10;
-    if (i == 0) assert_true(tensor->values[at] < -60000 && tensor->values[at] > -65504);
-    tensor->values[at] = -INFINITY;
-    trial_judge(&t);
-    if (i == 0) {
-      assert_passes(&t);
-      assert_string_equal(result_of(&t, tensor->id)->why_not, "overflow");
-      const struct tensor *core = module_tensor(&t.candidate, SF_KIND_ACT_GRAD, SF_MODULE_CORE_ATTENTION, 1);
-      assert_true(result_of(&t, core->id)->judged && isfinite(sf_expectations_find(t.expectations, core->id)->noise[SF_LEVEL_FULL]));
-    } else {
-      assert_first_at(&t, SF_CLASS_NONFINITE, tensor);
-    }
-    trial_close(&t);
-  }
-}
-
-#define WHOLE_KEYS                                                                                                                         \
-  "seed=1398985873 mode=e2e model.layers=4 model.hidden=32 model.heads=4 model.head_dim=4 model.ffn=128 model.vocab=56 "                   \
-  "model.vocab_padded=56 model.seq=13 model.norm=rms model.activation=gelu model.positions=rotary model.qk_norm=on "                       \
-  "precision.compute=fp16 precision.loss_scale_log2=14 train.microbatch_size=2 train.loss_norm=per_token data.tokens=edge "
-
-/* The other side: the heads' parts are finite and the whole is not, so nothing overflows on ranks that hold parts: whether the step is
- * skipped is not judged. With a key head each there are no parts, and it is. */
-static void test_judge_whole_key_gradient_that_overflows_alone_leaves_the_step_unjudged(void **state) {
-  (void)state;
-  static const struct {
-    const char *words;
-    int32_t step;
-  } cases[] = {{WHOLE_KEYS "model.kv_heads=1", 0}, {WHOLE_KEYS "model.kv_heads=4 precision.loss_scale_log2=24", INT32_MAX}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    struct trial t;
-    trial_open(&t, cases[i].words);
-    const struct tensor *overflow = scalar_tensor(&t.candidate, SF_SCALAR_OVERFLOW, 0);
-    assert_true(overflow->values[0] == 1);
-    assert_int_equal(sf_expectations_raise(t.expectations, SF_LEVEL_FULL), SF_OK);
-    assert_int_equal(sf_expectations_doubt_step(t.expectations, SF_LEVEL_FULL), cases[i].step);
-    trial_close(&t);
-  }
 }
 
 /* --- losses of a router over tokens that are all alike ------------------------------------------------------------- */
@@ -433,11 +354,8 @@ int main(void) {
       cmocka_unit_test(test_noise_isolated_fp32_lets_sums_over_rows_with_large_terms_pass),
       cmocka_unit_test(test_noise_isolated_fp32_lets_gelu_by_erf_pass),
       cmocka_unit_test(test_noise_end_to_end_fp32_lets_sums_of_equal_terms_pass),
-      cmocka_unit_test(test_parted_step_adam_without_memory_is_the_second),
-      cmocka_unit_test(test_judge_after_references_part_checks_the_steps_before_only),
+      cmocka_unit_test(test_judge_after_references_part_judges_every_step),
       cmocka_unit_test(test_judge_gradients_whose_squares_overflow_leaves_updates_unchecked),
-      cmocka_unit_test(test_judge_partial_key_gradient_that_overflows_alone_passes),
-      cmocka_unit_test(test_judge_whole_key_gradient_that_overflows_alone_leaves_the_step_unjudged),
       cmocka_unit_test(test_plain_run_z_loss_of_tokens_alike_is_their_mean),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

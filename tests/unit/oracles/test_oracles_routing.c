@@ -53,12 +53,16 @@ static int count_ties(struct trial *t, int *turned) {
   return ties;
 }
 
-static void trial_with_noise(struct trial *t, int seed, enum sf_perturb perturb) {
-  char words[512];
-  snprintf(words, sizeof words, WORDS "seed=%d ", seed);
+static void trial_with_words(struct trial *t, const char *words, enum sf_perturb perturb) {
   trial_open(t, words);
   candidate_destroy(&t->candidate);
   candidate_run(&t->candidate, t->catalog, perturb, 1234567);
+}
+
+static void trial_with_noise(struct trial *t, int seed, enum sf_perturb perturb) {
+  char words[512];
+  snprintf(words, sizeof words, WORDS "seed=%d ", seed);
+  trial_with_words(t, words, perturb);
 }
 
 static int count_tied_results(const struct trial *t) {
@@ -70,9 +74,10 @@ static int count_tied_results(const struct trial *t) {
   return count;
 }
 
-static void test_judge_ties_count_only_where_the_candidate_chose_otherwise(void **state) {
+/* A token that went to other experts is no finding, and what depends on it is judged by what the candidate's own tensors make. */
+static void test_judge_turned_ties_are_judged_anchored(void **state) {
   (void)state;
-  int judged = 0, left_out = 0;
+  int unturned = 0, with_turned = 0;
   for (int seed = 1; seed <= SEEDS; seed++) {
     struct trial t;
     trial_with_noise(&t, seed, SF_PERTURB_STORED);
@@ -81,14 +86,14 @@ static void test_judge_ties_count_only_where_the_candidate_chose_otherwise(void 
     trial_judge(&t);
     if (t.judgement.verdict == SF_VERDICT_FINDING) print_findings(&t);
     assert_int_equal(t.judgement.finding_count, 0);
-    assert_int_equal(count_tied_results(&t) > 0, turned > 0);
-    if (turned == 0) assert_string_equal(sf_verdict_name(t.judgement.verdict), "PASS");
-    judged += ties > 0 && turned == 0;
-    left_out += turned > 0;
+    assert_int_equal(count_tied_results(&t), 0);
+    assert_string_equal(sf_verdict_name(t.judgement.verdict), "PASS");
+    unturned += ties > 0 && turned == 0;
+    with_turned += turned > 0;
     trial_close(&t);
   }
-  print_message("%d cases with ties were judged, %d had a turned one\n", judged, left_out);
-  assert_true(judged > 0 && left_out > 0);
+  print_message("%d cases had ties, %d a turned one\n", unturned + with_turned, with_turned);
+  assert_true(unturned > 0 && with_turned > 0);
 }
 
 /* Behind a tie that the candidate decided as the reference did, an error is seen. */
@@ -181,7 +186,7 @@ static void test_judge_lone_loss_is_judged(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_judge_ties_count_only_where_the_candidate_chose_otherwise),
+      cmocka_unit_test(test_judge_turned_ties_are_judged_anchored),
       cmocka_unit_test(test_judge_behind_an_unturned_tie_finds_a_scaled_tensor),
       cmocka_unit_test(test_rerun_sends_tokens_where_the_plain_run_did),
       cmocka_unit_test(test_run_overflowed_logits_choose_topk_experts),

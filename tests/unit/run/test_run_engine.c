@@ -241,8 +241,10 @@ static void sweep(const struct sf_case *c, enum sf_verdict expected) {
     }
     ended = !sf_alloc_did_fail();
     sf_alloc_fail_at(0);
-    if (status == SF_OK) assert_int_equal(outcome.verdict, expected);
-    else assert_int_equal(status, SF_ENOMEM);
+    if (status == SF_OK)
+      assert_int_equal(outcome.verdict, expected);
+    else
+      assert_int_equal(status, SF_ENOMEM);
     refused += status != SF_OK;
     if (engine) { /* it must be fit for use again */
       sf_engine_run(engine, c, NULL, &outcome);
@@ -269,7 +271,9 @@ static void test_engine_run_each_allocation_fails_once_verdict_is_right_or_enome
 /* In a second run and from a log of the first alike; the judgement stays. */
 static void test_engine_diagnose_says_what_was_planted(void **state) {
   (void)state;
-  static const struct { const char *plant, *assignments; enum sf_diagnosis_class cls;
+  static const struct {
+    const char *plant, *assignments;
+    enum sf_diagnosis_class cls;
   } rows[] = {
       {"rowparallel-bias-xtp", CASE_TP2, SF_DIAGNOSIS_REPEATED_TERM},
       {"sp-final-ln-nosync", CASE_TP2 " layout.sp=true", SF_DIAGNOSIS_MISSING_REDUCTION},
@@ -353,8 +357,8 @@ static void make_wrong(void *ctx, int32_t rank, struct sf_trace_id id, const str
     for (int64_t k = 0; strcmp(name, wrongs->names[i]) == 0 && k < rows * cols; k++) data[k] *= 1.5f;
 }
 
-/* In isolated mode each wrong tensor is a culprit up to the first that is not replaced by a given one; end to end only the first is. */
-static void test_engine_run_isolated_lists_each_culprit(void **state) {
+/* Each tensor that is wrong by itself is a culprit; in isolated mode up to the first that is not replaced by a given one. */
+static void test_engine_run_lists_each_culprit(void **state) {
   (void)state;
 #define FC1 "s0/mb0/fwd/act/decoder.layers.0.mlp.linear_fc1/0"
 #define QKV_GRAD "s0/mb0/bwd/act_grad/decoder.layers.0.self_attention.linear_qkv/0"
@@ -363,11 +367,19 @@ static void test_engine_run_isolated_lists_each_culprit(void **state) {
   static const struct {
     const char *mode, *wrong[3];
     int32_t count, further;
+    const char *signature; /* of the second one */
   } rows[] = {
-      {"mode=isolated", {FC1, QKV_GRAD}, 2, 1},
-      {"mode=isolated", {FC1, QKV_GRAD, LATER}, 3, 2},
-      {"mode=isolated", {FC1, MAIN_GRAD, LATER}, 3, 1}, /* what comes after a wrong main gradient may follow from it */
-      {"mode=e2e", {FC1, QKV_GRAD}, 2, 0},
+      {"mode=isolated", {FC1, QKV_GRAD}, 2, 1, "tolerance/act_grad/self_attention.linear_qkv@tp"},
+      {"mode=isolated", {FC1, QKV_GRAD, LATER}, 3, 2, "tolerance/act_grad/self_attention.linear_qkv@tp"},
+      {"mode=isolated",
+       {FC1, MAIN_GRAD, LATER},
+       3,
+       1,
+       "tolerance/main_grad/self_attention.linear_qkv@tp"}, /* what comes after a wrong main gradient may follow from it */
+      {"mode=e2e", {FC1, QKV_GRAD}, 2, 1, "tolerance/act_grad/self_attention.linear_qkv@tp"},
+      {"mode=e2e precision.compute=bf16", {FC1, QKV_GRAD}, 2, 1, "tolerance/act_grad/self_attention.linear_qkv@tp"},
+      {"mode=e2e", {FC1, LATER}, 2, 1, "tolerance/act/self_attention.linear_proj@tp"},
+      {"mode=e2e", {FC1}, 1, 0, NULL}, /* what follows from it is none */
   };
   struct sf_engine *engine = engine_make();
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -382,8 +394,7 @@ static void test_engine_run_isolated_lists_each_culprit(void **state) {
     assert_int_equal(outcome.further_count, rows[i].further);
     for (int32_t k = 0; k < rows[i].further; k++) assert_string_equal(outcome.further[k].first_id, rows[i].wrong[k + 1]);
     if (rows[i].further == 0) continue;
-    assert_string_equal(outcome.further[0].signature,
-                        i == 2 ? "tolerance/main_grad/self_attention.linear_qkv@tp" : "tolerance/act_grad/self_attention.linear_qkv@tp");
+    assert_string_equal(outcome.further[0].signature, rows[i].signature);
     assert_true(sf_outcome_turn_to(&outcome, outcome.further[0].shrink_key));
     sf_engine_diagnose(engine, &c, NULL, &outcome);
     assert_string_equal(outcome.first_id, rows[i].wrong[1]);
@@ -417,10 +428,13 @@ static void test_engine_diagnose_plants_of_the_corpus_get_their_declared_class(v
 /* Where ranks part ways over a tensor, the call in which they do not meet hangs on what comes next; the tensor is named beside it. */
 static void test_engine_diagnose_ranks_that_do_not_meet_get_the_tensor_before(void **state) {
   (void)state;
-  static const struct { const char *path; enum sf_finding_class cls; const char *begins; } rows[] = {
-      {"corpus/regress/overflow-in-one-expert.json", SF_CLASS_MISMATCH, "s0/mb0/step/scalar/overflow/0 was wrong before: rank 1"},
-      {"corpus/regress/plant-canary-deadlock.json", SF_CLASS_DEADLOCK, ""},
-      {"corpus/regress/plant-canary-mismatch.json", SF_CLASS_MISMATCH, ""}};
+  static const struct {
+    const char *path;
+    enum sf_finding_class cls;
+    const char *begins;
+  } rows[] = {{"corpus/regress/overflow-in-one-expert.json", SF_CLASS_MISMATCH, "s0/mb0/step/scalar/overflow/0 was wrong before: rank 1"},
+              {"corpus/regress/plant-canary-deadlock.json", SF_CLASS_DEADLOCK, ""},
+              {"corpus/regress/plant-canary-mismatch.json", SF_CLASS_MISMATCH, ""}};
   struct sf_engine *engine = engine_make();
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     struct sf_case c;
@@ -439,7 +453,7 @@ static void test_engine_diagnose_ranks_that_do_not_meet_get_the_tensor_before(vo
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_engine_run_clean_case_passes_and_repeats),
-      cmocka_unit_test(test_engine_run_isolated_lists_each_culprit),
+      cmocka_unit_test(test_engine_run_lists_each_culprit),
       cmocka_unit_test(test_engine_run_layouts_of_one_function_share_the_reference),
       cmocka_unit_test(test_engine_run_after_failed_trials_is_as_in_a_fresh_engine),
       cmocka_unit_test(test_engine_run_every_plant_is_found_and_its_case_is_clean_without_it),
