@@ -183,6 +183,7 @@ static inline bool overflows(const struct run *run) {
   return false;
 }
 
+/* The change of a weight that this run does not make: zeros. */
 static inline void emit_no_change(struct run *run, int32_t param) {
   const struct sf_shape shape = run->catalog->params[param].shape;
   memset(run->scratch.wgrad, 0, (size_t)param_count(run, param) * sizeof(real));
