@@ -69,7 +69,7 @@ struct sf_finding *sf_judging_add(struct sf_judging *judging, const struct sf_sl
 struct sf_tensor_result *sf_judging_result(struct sf_judging *judging, const struct sf_slot *slot) {
   SF_ASSERT_LT(judging->result_count, judging->collector->count);
   struct sf_tensor_result *result = &judging->results[judging->result_count++];
-  *result = (struct sf_tensor_result){.id = slot->expected->id, .expected = slot->expected, .judged = true};
+  *result = (struct sf_tensor_result){.id = slot->expected->id, .expected = slot->expected, .norm = slot->expected->norm, .judged = true};
   return result;
 }
 

@@ -56,7 +56,7 @@ const char *sf_distance_text(char out[SF_DISTANCE_TEXT], double error, double no
 struct sf_tensor_result {
   struct sf_trace_id id;
   const struct sf_expected *expected;
-  enum sf_level level;         /* of the noise that it was compared with: the first, unless it looked suspicious */
+  double norm, noise;          /* of what it was compared with, and the noise level that was enough or all there is */
   double fro_ratio, row_ratio; /* error / noise, tensor and worst row */
   bool judged;                 /* false: vacuous or ill-conditioned */
   bool flagged;

@@ -14,8 +14,7 @@ void sf_table_print(FILE *to, const struct sf_catalog *catalog, const struct sf_
       continue;
     }
     snprintf(shape, sizeof shape, "%" PRId64 "x%" PRId64, r->expected->spec.shape.rows, r->expected->spec.shape.cols);
-    sf_print(to, "%-72s %14s %11.3g %11.3g %10.3g %10.3g  %s\n", id, shape, r->expected->norm, r->expected->noise[r->level], r->fro_ratio,
-             r->row_ratio,
+    sf_print(to, "%-72s %14s %11.3g %11.3g %10.3g %10.3g  %s\n", id, shape, r->norm, r->noise, r->fro_ratio, r->row_ratio,
              r->flagged   ? "FLAGGED"
              : r->judged  ? "ok"
              : r->why_not ? r->why_not
