@@ -199,6 +199,11 @@ static enum sf_status table_build(struct sf_expectations *x) {
   return SF_OK;
 }
 
+static void run_arena_drop(struct sf_expectations *x) {
+  sf_arena_destroy(x->run_arena);
+  x->run_arena = NULL;
+}
+
 static enum sf_status run_reference(struct sf_expectations *x, struct sf_reference_options options,
                                     void (*emit)(void *, struct sf_trace_id, const void *, struct sf_shape)) {
   if (x->run_arena == NULL) x->run_arena = sf_arena_create(RUN_BLOCK_BYTES, false);
@@ -239,6 +244,7 @@ static enum sf_status expectations_create(struct sf_expectations **out, const st
   if (x == NULL) return SF_ENOMEM;
   *x = chosen;
   const enum sf_status status = expectations_fill(x, logical);
+  if (chosen.given == NULL) run_arena_drop(x); /* no run follows at once */
   if (status == SF_OK)
     *out = x;
   else
@@ -338,8 +344,7 @@ static enum sf_status raise_level(struct sf_expectations *x, enum sf_level level
 enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level) {
   SF_ASSERT(level < SF_LEVEL_COUNT);
   const enum sf_status status = raise_level(expectations, level);
-  sf_arena_destroy(expectations->run_arena);
-  expectations->run_arena = NULL;
+  run_arena_drop(expectations);
   return status;
 }
 

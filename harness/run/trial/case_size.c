@@ -130,7 +130,9 @@ static double of_reload(const struct sf_catalog *catalog, const struct sf_case *
 
 struct sf_case_size sf_case_size(const struct sf_catalog *catalog, const struct sf_case *c) {
   const struct sizes sizes = sizes_of(catalog, c);
-  struct sf_case_size size = {.trace = 2 * sizes.trace, .reference = of_reference(&sizes, c), .ranks = of_ranks(&sizes, c)};
+  /* The reference's tensors and the ranks'; end to end also what the reference makes of the ranks'. */
+  const double copies = c->mode == SF_MODE_E2E ? 3 : 2;
+  struct sf_case_size size = {.trace = copies * sizes.trace, .reference = of_reference(&sizes, c), .ranks = of_ranks(&sizes, c)};
   if (c->reload.after_step > 0) size.ranks += of_reload(catalog, c, sizes.params);
   return size;
 }
