@@ -212,7 +212,6 @@ static enum sf_status ensure_reference(struct sf_engine *engine, const struct sf
   enum sf_status status = SF_OK;
   if (is_judge(engine)) {
     status = sf_expectations_create(&engine->expectations, engine->catalog, &engine->products);
-    if (status == SF_OK) status = sf_expectations_raise(engine->expectations, SF_LEVEL_FIRST);
     if (status == SF_OK) status = sf_collector_create(&engine->collector, c, engine->expectations);
     engine->costs.references++;
   }
