@@ -301,7 +301,7 @@ def ratio_table(r):
 
 def sensitivity_table(r):
     yield "| mode and precision | kind | scale (d) | 0.4 d | row | swap | neighbour | microbatch | rank | trials | redrawn | no place |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for condition in CONDITIONS:
         for kind, counts in r.get(condition, {}).items():
             if not isinstance(counts, dict) or "all" not in counts:

@@ -334,7 +334,8 @@ static const struct sf_expected *copied(const struct sf_expected *e) {
   out->x = memcpy(x, e->x, (size_t)(rows * e->spec.shape.cols) * sizeof *x);
   out->row_norm = memcpy(doubles, e->row_norm, (size_t)rows * sizeof *doubles);
   for (int level = 0; level < SF_LEVEL_COUNT; level++)
-    out->row_noise[level] = memcpy(doubles + (level + 1) * rows, e->row_noise[level], (size_t)rows * sizeof *doubles);
+    if (e->row_noise[level])
+      out->row_noise[level] = memcpy(doubles + (level + 1) * rows, e->row_noise[level], (size_t)rows * sizeof *doubles);
   if (e->parts_row_noise)
     out->parts_row_noise = memcpy(doubles + (SF_LEVEL_COUNT + 1) * rows, e->parts_row_noise, (size_t)rows * sizeof *doubles);
   out->row_floor = e->row_floor ? memcpy(row_floor, e->row_floor, (size_t)rows * sizeof *row_floor) : NULL;
@@ -395,7 +396,8 @@ static bool draw_subject(struct subject *out, struct sf_engine *engine, enum sf_
   if (!merged) return false;
   out->id = chosen->id;
   out->spec = chosen->expected->spec;
-  out->expected = copied(sf_expectations_at(compared_with(engine), chosen->expected->ordinal));
+  const bool by_distance = sf_kind_has_noise(kind); /* other kinds are recomputed from the candidate's own tensors */
+  out->expected = copied(by_distance ? sf_expectations_at(compared_with(engine), chosen->expected->ordinal) : chosen->expected);
   out->mode = mode;
   const size_t size_bytes = (size_t)(out->spec.shape.rows * out->spec.shape.cols) * sizeof *out->clean;
   out->clean = malloc(size_bytes);
