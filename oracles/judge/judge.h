@@ -60,7 +60,7 @@ struct sf_tensor_result {
   double fro_ratio, row_ratio; /* error / noise, tensor and worst row */
   bool judged;                 /* false: vacuous or ill-conditioned */
   bool flagged;
-  const char *why_not; /* "ill-conditioned", "zero", "values alike", "references part", "overflow", "amplified", ..; NULL when judged */
+  const char *why_not; /* "ill-conditioned", "zero", "values alike", "overflow", "other loss scale", ..; NULL when judged */
 };
 
 struct sf_collector;

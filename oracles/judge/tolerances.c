@@ -228,14 +228,19 @@ static enum sf_status begin(struct tolerances *t) {
   return SF_OK;
 }
 
-/* The first look. Judges tensors without a distance, since something is not finite or the loss was scaled otherwise. */
+/* The first look. Judges tensors in which something is not finite, so that there is no distance. */
 static enum sf_status look_first(struct tolerances *t) {
   int32_t left = 0;
   for (int32_t i = 0; i < t->count; i++) {
     struct sf_tensor_result *result = t->left[i];
     const struct look look = look_at(t, result);
     result_fill(result, &look);
-    if (!isfinite(look.comparison.error) || !sf_is_scaled_alike(t->judging->collector, t->expectations, result->id.step)) {
+    if (!sf_is_scaled_alike(t->judging->collector, t->expectations, result->id.step)) {
+      result->judged = result->flagged = false; /* the scale is judged by itself (judge_step.c) */
+      result->why_not = "other loss scale";
+      continue;
+    }
+    if (!isfinite(look.comparison.error)) {
       const enum sf_status status = judge_infinite(t, result);
       if (status != SF_OK) return status;
       continue;

@@ -8,9 +8,8 @@
 
 enum { UNCHECKED_PERCENT_MAX = 20, ALARMS_MAX = 64 };
 
-enum reason { ILL_CONDITIONED, ZERO, ROLLED, OVERFLOWS, ROUTING_TIE, PARTED, OTHER_REASON, REASON_COUNT };
-static const char *const reason_names[REASON_COUNT] = {"ill-conditioned", "zero", "values alike", "overflow", "routing tie",
-                                                       "references part", "other"};
+enum reason { ILL_CONDITIONED, ZERO, ROLLED, OVERFLOWS, OTHER_SCALE, OTHER_REASON, REASON_COUNT };
+static const char *const reason_names[REASON_COUNT] = {"ill-conditioned", "zero", "values alike", "overflow", "other loss scale", "other"};
 
 struct args {
   int64_t cases, from, seed, jobs, layouts;

@@ -65,15 +65,6 @@ static void trial_with_noise(struct trial *t, int seed, enum sf_perturb perturb)
   trial_with_words(t, words, perturb);
 }
 
-static int count_tied_results(const struct trial *t) {
-  int count = 0;
-  for (int32_t i = 0; i < t->judgement.result_count; i++) {
-    const char *why = t->judgement.results[i].why_not;
-    count += why != NULL && strcmp(why, "routing tie") == 0;
-  }
-  return count;
-}
-
 /* A token that went to other experts is no finding, and what depends on it is judged by what the candidate's own tensors make. */
 static void test_judge_turned_ties_are_judged_anchored(void **state) {
   (void)state;
@@ -86,7 +77,7 @@ static void test_judge_turned_ties_are_judged_anchored(void **state) {
     trial_judge(&t);
     if (t.judgement.verdict == SF_VERDICT_FINDING) print_findings(&t);
     assert_int_equal(t.judgement.finding_count, 0);
-    assert_int_equal(count_tied_results(&t), 0);
+    assert_true(t.judgement.unchecked * 20 < t.judgement.checked);
     assert_string_equal(sf_verdict_name(t.judgement.verdict), "PASS");
     unturned += ties > 0 && turned == 0;
     with_turned += turned > 0;
