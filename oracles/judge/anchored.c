@@ -23,7 +23,7 @@ static const float *tensor_of(void *ctx, struct sf_trace_id id) {
 
 static const float *part_sizes_of(void *ctx, struct sf_trace_id id) {
   const struct sf_slot *slot = sf_slot_find(ctx, id);
-  return slot != NULL ? slot->part_sizes : NULL;
+  return slot != NULL && sf_slot_is_whole(slot) ? slot->part_sizes : NULL;
 }
 
 /* What rounding leaves of each part, by row: if parts cancel it is more than a rounding of their sum. */

@@ -82,32 +82,16 @@ static bool nears_largest(const struct tolerances *t, int32_t step) {
   return false;
 }
 
-static float largest_of(const float *x, int64_t count) {
-  float largest = 0;
-  for (int64_t i = 0; i < count; i++) largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
-  return largest;
-}
-
-/* How much larger the parts of a sum are than the sum, by their largest elements; 0: it is no sum of parts. */
-static float growth_of_parts(const struct sf_slot *slot) {
-  const int64_t count = slot->expected->spec.shape.rows * slot->expected->spec.shape.cols;
-  return slot->part_sizes != NULL ? largest_of(slot->part_sizes, count) / largest_of(slot->merged, count) : 0;
-}
-
-/* Whether a part of the gradient, which a rank stores by itself, may be infinite where their sum is not: its own part, or what a rank makes
- * of its part of a gradient that comes into the layer's module. */
+/* Whether each element that is not finite, where the reference has a number, is a sum of which a part may be infinite. A rank stores its
+ * part by itself: of a tensor that the trace shows in parts, or of a product over what the ranks share. */
 static bool parts_may_overflow(const struct sf_collector *collector, const struct sf_slot *slot, const struct sf_expected *e) {
   const float most = sf_case_storage(&collector->c) == SF_F16 ? 65504 : FLT_MAX;
-  const int32_t layer = collector->catalog->modules[e->spec.module].layer;
-  const float own = largest_of(e->x, e->spec.shape.rows * e->spec.shape.cols);
-  for (int32_t i = 0; i < collector->count && e->id.kind == SF_KIND_ACT_GRAD; i++) {
-    const struct sf_slot *other = sf_slot_at(collector, i, SF_SLOT_FIRST);
-    const struct sf_trace_id id = other->expected->id;
-    if (id.step != e->id.step || id.microbatch != e->id.microbatch || !sf_slot_is_whole(other)) continue;
-    if (collector->catalog->modules[other->expected->spec.module].layer != layer || other->part_sizes == NULL) continue;
-    if (!(growth_of_parts(other) * own < most)) return true;
+  for (int64_t i = 0; i < e->spec.shape.rows * e->spec.shape.cols; i++) {
+    if (isfinite(slot->merged[i]) || !isfinite(e->x[i])) continue;
+    const bool may_be = !(e->part_sizes[i] < most) || (slot->part_sizes != NULL && !(slot->part_sizes[i] < most));
+    if (!may_be) return false;
   }
-  return slot->part_sizes != NULL && !(largest_of(slot->part_sizes, e->spec.shape.rows * e->spec.shape.cols) < most);
+  return true;
 }
 
 /* An infinity where the reference makes a number is a finding, unless a perturbed run has one as well: then rounding decides, here and in
@@ -121,7 +105,8 @@ static enum sf_status judge_infinite(struct tolerances *t, struct sf_tensor_resu
   result->why_not = "overflow";
   bool is_in_doubt = sf_first_nonfinite(e->x, slot->merged, count) >= 0;
   if (is_wrong && nears_largest(t, e->id.step)) {
-    const enum sf_status status = sf_expectations_raise(t->expectations, SF_LEVEL_FULL);
+    enum sf_status status = sf_expectations_raise(t->expectations, SF_LEVEL_FULL);
+    if (status == SF_OK) status = sf_expectations_bound_parts(t->expectations);
     if (status != SF_OK) return status;
     is_in_doubt = !isfinite(sf_tensor_noise(e, SF_LEVEL_FULL)) || parts_may_overflow(t->judging->collector, slot, e);
   }

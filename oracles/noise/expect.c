@@ -33,6 +33,7 @@ struct sf_expectations {
   struct place *table; /* open addressing; a power of two, at most half full */
   uint64_t table_mask;
   enum sf_level level;
+  bool has_part_sizes;
   int64_t runs;
   int32_t overflow_step;
   /* of the run in progress */
@@ -224,6 +225,7 @@ enum sf_status sf_expectations_renew(struct sf_expectations *x) {
   sf_arena_reset(x->arena);
   x->count = 0;
   x->level = SF_LEVEL_NONE;
+  x->has_part_sizes = false;
   x->overflow_step = INT32_MAX;
   x->loss_scale = 1;
   x->grad_norm_max = 0;
@@ -345,6 +347,30 @@ enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum 
   SF_ASSERT(level < SF_LEVEL_COUNT);
   const enum sf_status status = raise_level(expectations, level);
   run_arena_drop(expectations);
+  return status;
+}
+
+static void emit_sizes(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
+  struct sf_expectations *x = ctx;
+  SF_ASSERT_LT(x->next, x->count);
+  struct sf_expected *e = &x->entries[x->next++];
+  SF_ASSERT(sf_trace_key(e->id) == sf_trace_key(id));
+  if (!sf_kind_has_noise((enum sf_kind)id.kind) || x->status != SF_OK) return;
+  const size_t size_bytes = (size_t)(shape.rows * shape.cols) * sizeof *e->part_sizes;
+  float *sizes = sf_arena_alloc(x->arena, size_bytes);
+  if (sizes == NULL) {
+    x->status = SF_ENOMEM;
+    return;
+  }
+  memcpy(sizes, values, size_bytes);
+  e->part_sizes = sizes;
+}
+
+enum sf_status sf_expectations_bound_parts(struct sf_expectations *expectations) {
+  if (expectations->has_part_sizes) return SF_OK;
+  const enum sf_status status = run_reference(expectations, (struct sf_reference_options){.perturb = SF_PERTURB_SIZES}, emit_sizes);
+  run_arena_drop(expectations);
+  expectations->has_part_sizes = status == SF_OK;
   return status;
 }
 

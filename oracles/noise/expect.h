@@ -25,6 +25,7 @@ struct sf_expected {
   /* Of what the candidate made from parts (sf_expectations_set_parts): a level below which nothing can be judged. 0, NULL: none. */
   double parts_noise;
   const double *parts_row_noise;
+  const float *part_sizes; /* NULL until sf_expectations_bound_parts: no part of the sums that make an element is larger than this */
 };
 
 struct sf_expectations;
@@ -49,6 +50,9 @@ void sf_expectations_set_parts(struct sf_expectations *expectations, int32_t ord
 bool sf_kind_has_noise(enum sf_kind kind);
 /* Runs draws until `level` is reached; never lowers it. SF_ENOMEM: the level stays, and the noise of the levels reached stays valid. */
 enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level) SF_MUST_USE;
+/* Fills in part_sizes of every tensor that has a noise level, by one more run of the reference. Nothing is done if they are there.
+ * SF_ENOMEM: they are not there. */
+enum sf_status sf_expectations_bound_parts(struct sf_expectations *expectations) SF_MUST_USE;
 enum sf_level sf_expectations_level(const struct sf_expectations *expectations); /* reached so far */
 /* Runs of the reference so far, the plain one included. */
 int64_t sf_expectations_runs(const struct sf_expectations *expectations);

@@ -18,8 +18,9 @@ struct sf_gemm_table {
  * it is rounded and every fp32 number inside a module that may cancel (by at least half an ulp), E5 takes each sum in random order:
  * products over K, weight gradients over tokens. Products stored in bf16 are summed in 2, 4 or 8 parts, each rounded. Of sums in fp32 most
  * stay whole, with their large terms first, last or at both ends: beside a large term a chain of additions loses about sqrt(K / 12) ulp,
- * which parts hide. */
-enum sf_perturb { SF_PERTURB_NONE, SF_PERTURB_INPUT, SF_PERTURB_STORED, SF_PERTURB_SPLIT };
+ * which parts hide. SIZES is no rerun but a bound: each product adds up the absolute values of its terms, and a given sum of parts is that
+ * of its parts' absolute values. No part of a product, of which a layout may make a tensor of its own, is larger. */
+enum sf_perturb { SF_PERTURB_NONE, SF_PERTURB_INPUT, SF_PERTURB_STORED, SF_PERTURB_SPLIT, SF_PERTURB_SIZES };
 
 /* Tensors that the caller gives the modules. */
 struct sf_given {

@@ -25,7 +25,7 @@ struct fp8_cast {
 struct noise {
   const struct sf_reference_options *options;
   uint64_t sum_count;           /* sums taken so far: tells the splits of E5 apart */
-  real *part, *part_a, *part_b; /* E5 only: a part of a split product and of its two factors; part_b in E3 too, a factor, moved */
+  real *part, *part_a, *part_b; /* E5: a part of a split product and of its two factors; E3: part_b, a factor, moved; SIZES: both factors */
   int32_t *order;               /* E5 only: the indices of a split sum, shuffled */
   real *sizes;                  /* E5 only: of the terms of a product */
 };
@@ -158,7 +158,6 @@ static inline struct inner inner_in(const struct noise *noise, struct sf_trace_i
   if (noise->options->perturb != SF_PERTURB_STORED) return (struct inner){false, 0};
   return (struct inner){true, sf_noise_key(noise->options->draw, id, INNER_PART + part)};
 }
-/* The same of a run. */
 static inline struct inner inner_of(const struct run *run, struct sf_trace_id id, uint64_t part) { return inner_in(&run->noise, id, part); }
 
 /* first: place of values[0] in the stream. */
@@ -218,10 +217,11 @@ static inline void finish_kept(struct run *run, struct sf_trace_id id, real *val
 /* What the caller gives in the place of this tensor, if it gives anything. */
 static inline void take_given(const struct run *run, struct sf_trace_id id, real *values, int64_t count) {
   const struct sf_given *from = run->options->given;
-  const float *given = from->tensor(from->ctx, id);
-  for (int64_t i = 0; given != NULL && i < count; i++) values[i] = (real)given[i];
-  const float *sizes = given != NULL && run->options->perturb != SF_PERTURB_NONE ? from->part_sizes(from->ctx, id) : NULL;
-  if (sizes != NULL)
+  const enum sf_perturb how = run->options->perturb;
+  const float *given = from->tensor(from->ctx, id), *sizes = how != SF_PERTURB_NONE ? from->part_sizes(from->ctx, id) : NULL;
+  const float *taken = sizes != NULL && how == SF_PERTURB_SIZES ? sizes : given;
+  for (int64_t i = 0; taken != NULL && i < count; i++) values[i] = (real)taken[i];
+  if (sizes != NULL && how != SF_PERTURB_SIZES)
     perturb_by(values, count, sf_noise_key(run->options->draw, id, GIVEN_PART), sizes, sf_dtype_unit_roundoff(run->format));
 }
 

@@ -72,14 +72,15 @@ static inline void take_scratch(struct run *run, int64_t largest) {
   run->scratch.wide_b = take(run, t * widest);
   fp8_take(run, largest, widest);
   const enum sf_perturb kind = run->options->perturb;
-  if (kind != SF_PERTURB_SPLIT && kind != SF_PERTURB_STORED) return;
+  if (kind == SF_PERTURB_NONE || kind == SF_PERTURB_INPUT) return;
   const int64_t group_rows = model->heads / model->kv_heads * model->seq;
   const int64_t factor =
       larger(larger(largest, t * widest), larger(group_rows * larger(model->seq, model->head_dim), cross_product_most(run)));
   run->noise.part_b = take(run, factor);
-  if (kind != SF_PERTURB_SPLIT) return;
-  run->noise.part = take(run, factor);
+  if (kind == SF_PERTURB_STORED) return;
   run->noise.part_a = take(run, factor);
+  if (kind == SF_PERTURB_SIZES) return;
+  run->noise.part = take(run, factor);
   const int64_t longest =
       larger(larger(model->qk_norm ? t * model->heads : t, widest), larger(group_rows, larger(run->memory_rows, 2 * run->context_width)));
   run->noise.sizes = take(run, longest);

@@ -200,12 +200,22 @@ static inline struct matrix move_terms(struct noise *noise, struct matrix b) {
   return (struct matrix){noise->part_b, b.rows, b.cols, cols, b.turned};
 }
 
+/* A copy of the matrix, in `room`, of absolute values. */
+static inline struct matrix absolute(real *room, struct matrix from) {
+  const int64_t rows = from.turned ? from.cols : from.rows, cols = from.turned ? from.rows : from.cols; /* as they are stored */
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < cols; j++)
+      room[i * cols + j] = from.at[i * from.ld + j] < 0 ? -from.at[i * from.ld + j] : from.at[i * from.ld + j];
+  return (struct matrix){room, from.rows, from.cols, cols, from.turned};
+}
+
 /* c = unit a b. format: what the parts of a split product are stored in; an unsplit product is not rounded. */
 static inline void multiply_units(struct noise *noise, enum sf_dtype format, real unit, real *c, int64_t ldc, struct matrix a,
                                   struct matrix b) {
   const int64_t m = a.rows, n = b.cols, k = a.cols;
   const struct sf_split split = next_split(noise, k, format);
   if (split.order == NULL) {
+    if (noise->options->perturb == SF_PERTURB_SIZES) a = absolute(noise->part_a, a), b = absolute(noise->part_b, b);
     if (format == SF_F32 && noise->options->perturb == SF_PERTURB_STORED) b = move_terms(noise, b);
     multiply_whole(noise, c, ldc, a, b);
     scale_rows(c, ldc, m, n, unit);

@@ -333,6 +333,29 @@ static void test_reference_run_isolated_second_step_loads_fresh_params(void **st
   sf_catalog_destroy(catalog);
 }
 
+/* A product's terms are added up by their absolute values, so that no part of it is larger than what comes out. */
+static void test_reference_run_of_sizes_adds_up_absolute_values(void **state) {
+  (void)state;
+  struct sf_catalog *catalog = catalog_of(LLAMA "mode=isolated");
+  struct keeper keeper = keep_run(catalog, false, SF_PERTURB_SIZES, 0);
+  const struct kept *out = keeper_find(&keeper, act_of(catalog, SF_MODULE_LINEAR_FC2, 1, SF_KIND_ACT));
+  const int32_t param = sf_catalog_param(catalog, SF_MODULE_LINEAR_FC2, 1, 0);
+  const int64_t rows = out->shape.rows, cols = out->shape.cols, terms = catalog->params[param].shape.cols;
+  float *in = trace_fill(catalog, act_of(catalog, SF_MODULE_ACTIVATION, 1, SF_KIND_ACT), rows * terms);
+  float *weight = malloc((size_t)(cols * terms) * sizeof *weight);
+  const struct sf_fill fill = sf_fill_for_param(catalog, param, 0);
+  sf_fill_range(weight, &fill, 0, cols * terms);
+  for (int64_t i = 0; i < rows * cols; i++) {
+    double sum = 0;
+    for (int64_t k = 0; k < terms; k++) sum += fabs((double)in[i / cols * terms + k] * (double)weight[i % cols * terms + k]);
+    assert_true(fabs(out->values[i] - sum) <= 1e-5 * sum);
+  }
+  free(in);
+  free(weight);
+  keeper_destroy(&keeper);
+  sf_catalog_destroy(catalog);
+}
+
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
 static void emit_nothing(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
@@ -374,6 +397,7 @@ int main(void) {
       cmocka_unit_test(test_reference_run_isolated_main_grad_sums_overwritten_wgrads),
       cmocka_unit_test(test_reference_run_isolated_nudged_weight_moves_its_module_only),
       cmocka_unit_test(test_reference_run_isolated_second_step_loads_fresh_params),
+      cmocka_unit_test(test_reference_run_of_sizes_adds_up_absolute_values),
       cmocka_unit_test(test_reference_run_out_of_memory_is_reported_for_each_allocation),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
