@@ -191,8 +191,7 @@ struct sf_comparison {
   const char *why_not;                    /* why nothing is proven by passing; NULL: judged */
 };
 /* candidate: the merged tensor. level: of the draws that the noise is made from, which must have been reached. scratch: rows doubles. */
-void sf_compare(struct sf_comparison *out, const struct sf_expected *e, const float *candidate, enum sf_mode mode, enum sf_level level,
-                double *scratch);
+void sf_compare(struct sf_comparison *out, const struct sf_expected *e, const float *candidate, enum sf_level level, double *scratch);
 /* e of the recipe: the absolute noise level of the whole tensor. */
 double sf_tensor_noise(const struct sf_expected *e, enum sf_level level);
 /* e_r: the noise level of each row. */

@@ -32,8 +32,7 @@ enum { BITS_ELEMENTS_MIN = 512, MANTISSAS_FEW = 128, MANTISSAS_MOST = 1024 };
 static double ratio_of(double error, double noise) { return error == 0 ? 0 : error / noise; }
 
 /* Rows whose p - onehot has cancelled to less than an eighth of the token's weight (floor = 2 u weight) have an error that their own norm
- * does not explain. A tensor that consists mostly of such rows gets their floors as its own. So do embeddings of weights kept in fewer
- * bits. */
+ * does not explain. A tensor that consists mostly of such rows gets their floors as its own. */
 static double cancelled_floor(const struct sf_expected *e, double unit) {
   if (e->row_floor == NULL) return 0;
   double squares = 0;
@@ -106,7 +105,7 @@ static void find_worst_row(struct sf_comparison *out, const struct sf_expected *
 }
 
 /* Whether x would pass with its rows (elements of a vector) rolled by one. If so, a pass says nothing about where values are. */
-static bool rolled_passes(const struct sf_expected *e, double noise, enum sf_level level, double row_factor) {
+static bool rolled_passes(const struct sf_expected *e, double noise, enum sf_level level) {
   if (e->rolled > sf_factors.fro * noise) return false;
   const int64_t rows = e->spec.shape.rows, cols = e->spec.shape.cols;
   if (rows == 1) return true;
@@ -114,27 +113,25 @@ static bool rolled_passes(const struct sf_expected *e, double noise, enum sf_lev
   for (int64_t r = 0; r < rows; r++) {
     const int64_t other = r > 0 ? r - 1 : rows - 1;
     const double distance = sqrt(sf_diff_squares(e->x + other * cols, e->x + r * cols, cols));
-    if (distance > row_factor * row_level(&levels, r)) return false;
+    if (distance > sf_factors.row_isolated * row_level(&levels, r)) return false;
   }
   return true;
 }
 
-void sf_compare(struct sf_comparison *out, const struct sf_expected *e, const float *candidate, enum sf_mode mode, enum sf_level level,
-                double *scratch) {
-  const double row_factor = mode == SF_MODE_E2E ? sf_factors.row_e2e : sf_factors.row_isolated;
+void sf_compare(struct sf_comparison *out, const struct sf_expected *e, const float *candidate, enum sf_level level, double *scratch) {
   *out = (struct sf_comparison){.row = -1};
   out->error = sf_row_diff_norms(scratch, candidate, e->x, e->spec.shape.rows, e->spec.shape.cols);
   out->noise = sf_tensor_noise(e, level);
   out->fro_ratio = ratio_of(out->error, out->noise);
   if (e->spec.shape.rows > 1) find_worst_row(out, e, level, scratch);
-  const bool passes = out->fro_ratio <= sf_factors.fro && out->row_ratio <= row_factor;
+  const bool passes = out->fro_ratio <= sf_factors.fro && out->row_ratio <= sf_factors.row_isolated;
   if (!(out->noise <= sf_factors.ill_conditioned * e->norm))
     out->why_not = "ill-conditioned";
   else if (!passes)
     out->flagged = true;
   else if (e->norm == 0)
     out->why_not = "zero";
-  else if (rolled_passes(e, out->noise, level, row_factor))
+  else if (rolled_passes(e, out->noise, level))
     out->why_not = "values alike";
 }
 

@@ -90,7 +90,7 @@ struct sf_judgement {
  * judgement. */
 enum sf_status sf_judge(struct sf_collector *collector, bool complete, struct sf_judgement *out) SF_MUST_USE;
 
-/* The safety factors of the recipe: the only place where they stand. */
+/* The safety factors of the recipe: the only place where they stand. row_e2e: of a framework's whole runs. */
 struct sf_factors {
   double fro, row_e2e, row_isolated, ill_conditioned, norm_rel, loss_rel, adam_rel;
 };

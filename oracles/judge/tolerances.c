@@ -158,7 +158,7 @@ struct look {
 static struct look look_at(const struct tolerances *t, const struct sf_tensor_result *result) {
   const int32_t ordinal = result->expected->ordinal;
   struct look look = {.slot = sf_slot_at(t->judging->collector, ordinal, SF_SLOT_FIRST), .e = sf_expectations_at(t->expectations, ordinal)};
-  sf_compare(&look.comparison, look.e, look.slot->merged, SF_MODE_ISOLATED, t->level, t->judging->row_scratch);
+  sf_compare(&look.comparison, look.e, look.slot->merged, t->level, t->judging->row_scratch);
   if (!isfinite(look.comparison.noise))
     look.comparison.why_not = "overflow";
   else if (look.slot->replica_rank >= 0)

@@ -103,24 +103,6 @@ static bool logits_floor(struct sf_expected *e, const struct sf_catalog *catalog
   return true;
 }
 
-/* With an fp32 residual stream the embeddings are fp32 tensors. But from the second step on they contain only weights kept in fewer bits,
- * which every run has updated for itself: an update of other sign, which perhaps no perturbed run shows, moves one of them by 2 lr. They
- * are judged as if there were no such stream. */
-static bool copies_updated_weights(const struct sf_expected *e, const struct sf_catalog *catalog) {
-  const struct sf_case *c = &catalog->logical;
-  if (e->id.kind != SF_KIND_ACT || e->id.step == 0 || c->mode != SF_MODE_E2E || !c->precision.residual_fp32) return false;
-  return sf_module_is(catalog->modules[e->id.subject].cls, SF_TRAIT_EMBEDDING);
-}
-
-static bool weights_floor(struct sf_expected *e, const struct sf_catalog *catalog, struct sf_arena *arena) {
-  const double unit = sf_dtype_unit_roundoff(sf_case_storage(&catalog->logical));
-  float *floors = sf_arena_alloc(arena, (size_t)e->spec.shape.rows * sizeof *floors);
-  if (floors == NULL) return false;
-  for (int64_t r = 0; r < e->spec.shape.rows; r++) floors[r] = (float)(unit * e->row_norm[r]);
-  e->row_floor = floors;
-  return true;
-}
-
 static bool expected_fill(struct sf_expected *e, const struct sf_expectations *x, const float *values) {
   if (x->given != NULL && (e->id.kind == SF_KIND_PARAM || e->id.kind == SF_KIND_PARAM_DELTA)) return true;
   const struct sf_shape shape = e->spec.shape;
@@ -133,7 +115,6 @@ static bool expected_fill(struct sf_expected *e, const struct sf_expectations *x
   memcpy(e->x, values, size_bytes);
   e->norm = sf_row_norms(e->row_norm, e->x, shape.rows, shape.cols);
   e->rolled = x->like != NULL ? sf_expectations_at(x->like, e->ordinal)->rolled : rolled_norm(e->x, shape);
-  if (copies_updated_weights(e, x->catalog)) return weights_floor(e, x->catalog, x->arena);
   const bool is_logits_grad = e->id.kind == SF_KIND_ACT_GRAD && is_loss(x->catalog->modules[e->id.subject].cls);
   return !is_logits_grad || logits_floor(e, x->catalog, x->arena, x->loss_scale);
 }
@@ -310,22 +291,13 @@ static void keep_level(struct sf_expectations *x, enum sf_level level) {
   }
 }
 
-static const float *plain_values(void *ctx, struct sf_trace_id id) {
-  const struct sf_expected *e = sf_expectations_find(ctx, id);
-  return e != NULL ? e->x : NULL;
-}
-
-/* Makes one perturbed run of each kind; after the first round two orders of sums, since chance decides which orders show much. In isolated
- * mode all runs have the same module inputs, so the input is not perturbed. */
+/* Makes one perturbed run of each kind; after the first round two orders of sums, since chance decides which orders show much. */
 static enum sf_status run_draws(struct sf_expectations *x, uint64_t round) {
-  static const enum sf_perturb kinds[] = {SF_PERTURB_INPUT, SF_PERTURB_STORED, SF_PERTURB_SPLIT, SF_PERTURB_SPLIT};
-  const struct sf_case *c = &x->catalog->logical;
-  const size_t first = c->mode == SF_MODE_ISOLATED ? 1 : 0, last = round == 0 ? 2 : 3;
-  for (size_t k = first; k <= last; k++) {
-    const uint64_t draw = (sf_hash_u64(sf_hash_u64((uint64_t)c->seed, k + 1), round) & ~UINT64_C(1)) | (round & 1);
-    struct sf_reference_options options = {.perturb = kinds[k], .draw = draw};
-    if (c->mode == SF_MODE_E2E) options.plain = plain_values, options.plain_ctx = x;
-    const enum sf_status status = run_reference(x, options, emit_draw);
+  static const enum sf_perturb kinds[] = {SF_PERTURB_STORED, SF_PERTURB_SPLIT, SF_PERTURB_SPLIT};
+  const uint64_t seed = (uint64_t)x->catalog->logical.seed;
+  for (size_t k = 0; k < (round == 0 ? 2 : 3); k++) {
+    const uint64_t draw = (sf_hash_u64(sf_hash_u64(seed, k + 2), round) & ~UINT64_C(1)) | (round & 1);
+    const enum sf_status status = run_reference(x, (struct sf_reference_options){.perturb = kinds[k], .draw = draw}, emit_draw);
     if (status != SF_OK) return status;
   }
   return SF_OK;
@@ -345,6 +317,7 @@ static enum sf_status raise_level(struct sf_expectations *x, enum sf_level level
 
 enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level) {
   SF_ASSERT(level < SF_LEVEL_COUNT);
+  SF_ASSERT_EQ(expectations->catalog->logical.mode, SF_MODE_ISOLATED);
   const enum sf_status status = raise_level(expectations, level);
   run_arena_drop(expectations);
   return status;

@@ -4,8 +4,8 @@
 
 #include "oracles/reference/reference.h"
 
-/* How many draws a noise level comes from: none yet, one of each kind (isolated: E3, E5), three, eight, 24; from the second round on E5 is
- * drawn twice. */
+/* How many draws a noise level comes from: none yet, one of each kind (E3, E5), three, eight, 24; from the second round on E5 is drawn
+ * twice. */
 enum sf_level { SF_LEVEL_NONE, SF_LEVEL_FIRST, SF_LEVEL_SECOND, SF_LEVEL_FULL, SF_LEVEL_SURE, SF_LEVEL_COUNT };
 
 struct sf_expected {
@@ -21,7 +21,7 @@ struct sf_expected {
    * leaves the floors. Draws are followed for the kinds judged by tolerance. */
   double noise[SF_LEVEL_COUNT], *row_noise[SF_LEVEL_COUNT];
   double rolled;    /* ||roll(x) - x||_F, rows (elements of a vector) rolled by one: below the alarm, comparing x proves nothing */
-  float *row_floor; /* NULL, or an additional absolute floor per row (logits' gradient, embeddings of weights kept in fewer bits) */
+  float *row_floor; /* NULL, or an additional absolute floor per row (logits' gradient) */
   /* Of what the candidate made from parts (sf_expectations_set_parts): a level below which nothing can be judged. 0, NULL: none. */
   double parts_noise;
   const double *parts_row_noise;
@@ -48,7 +48,9 @@ void sf_expectations_destroy(struct sf_expectations *expectations); /* takes NUL
 void sf_expectations_set_parts(struct sf_expectations *expectations, int32_t ordinal, const double *row_noise);
 /* Whether a kind is judged by tolerance; the others are exact or recomputed from the candidate's own tensors. */
 bool sf_kind_has_noise(enum sf_kind kind);
-/* Runs draws until `level` is reached; never lowers it. SF_ENOMEM: the level stays, and the noise of the levels reached stays valid. */
+/* Runs draws until `level` is reached; never lowers it. Not end to end, where nothing is compared with the reference's own run: there the
+ * levels are those of what the reference makes of given tensors. SF_ENOMEM: the level stays, and the noise of the levels reached stays
+ * valid. */
 enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level) SF_MUST_USE;
 /* Fills in part_sizes of every tensor that has a noise level, by one more run of the reference. Nothing is done if they are there.
  * SF_ENOMEM: they are not there. */

@@ -14,13 +14,13 @@ struct sf_gemm_table {
   void (*multiply)(const struct sf_product *product); /* in_order is never set */
 };
 
-/* How a rerun differs from the plain run (harness/docs/tolerance.md): E1 perturbs the embedding's output, E3 every stored tensor before
- * it is rounded and every fp32 number inside a module that may cancel (by at least half an ulp), E5 takes each sum in random order:
- * products over K, weight gradients over tokens. Products stored in bf16 are summed in 2, 4 or 8 parts, each rounded. Of sums in fp32 most
- * stay whole, with their large terms first, last or at both ends: beside a large term a chain of additions loses about sqrt(K / 12) ulp,
- * which parts hide. SIZES is no rerun but a bound: each product adds up the absolute values of its terms, and a given sum of parts is that
- * of its parts' absolute values. No part of a product, of which a layout may make a tensor of its own, is larger. */
-enum sf_perturb { SF_PERTURB_NONE, SF_PERTURB_INPUT, SF_PERTURB_STORED, SF_PERTURB_SPLIT, SF_PERTURB_SIZES };
+/* How a rerun differs from the plain run (harness/docs/tolerance.md): E3 perturbs every stored tensor before it is rounded and every fp32
+ * number inside a module that may cancel (by at least half an ulp), E5 takes each sum in random order: products over K, weight gradients
+ * over tokens. Products stored in bf16 are summed in 2, 4 or 8 parts, each rounded. Of sums in fp32 most stay whole, with their large terms
+ * first, last or at both ends: beside a large term a chain of additions loses about sqrt(K / 12) ulp, which parts hide. SIZES is no rerun
+ * but a bound: each product adds up the absolute values of its terms, and a given sum of parts is that of its parts' absolute values. No
+ * part of a product, of which a layout may make a tensor of its own, is larger. */
+enum sf_perturb { SF_PERTURB_NONE, SF_PERTURB_STORED, SF_PERTURB_SPLIT, SF_PERTURB_SIZES };
 
 /* Tensors that the caller gives the modules. */
 struct sf_given {
@@ -38,11 +38,7 @@ struct sf_reference_options {
   enum sf_perturb perturb;
   uint64_t draw; /* seed of the perturbation; odd: equal numbers of a tensor are perturbed alike */
   const struct sf_gemm_table *gemm;
-  struct sf_arena *arena; /* empty, for the run's tensors; NULL: of the run's own, which costs fresh pages */
-  /* Reruns end to end: what the plain run emitted as `id`, borrowed during the call; NULL in the plain run. Tokens then go to the experts
-   * that the plain run's logits choose. */
-  const float *(*plain)(void *ctx, struct sf_trace_id id);
-  void *plain_ctx;
+  struct sf_arena *arena;       /* empty, for the run's tensors; NULL: of the run's own, which costs fresh pages */
   const struct sf_given *given; /* NULL, or in isolated mode: what takes the place of consistent tensors */
 };
 

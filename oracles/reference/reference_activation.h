@@ -50,24 +50,11 @@ static inline void relu2_row(struct inner inner, int64_t i, real *restrict out, 
   for (int64_t j = 0; j < width; j++) out[j] = x[j] < 0 ? 0 : x[j] * x[j];
 }
 
-/* The slope's kink hides noise: draws of x that fall below zero look all alike, and what depends on this number alone (a weight's gradient
- * when the neuron answers to one token) seems exact. Noise is as likely upwards, so a rerun's x that is as far from the plain run's as zero
- * is, or half as far, is put above it, at twice its distance: the tail beyond the draws would be all that is seen there. plain: NULL in the
- * plain run and in isolated mode, where x is given. */
-static inline real relu2_argument(real x, const float *plain, int64_t j) {
-  if (plain == NULL) return x;
-  const real from = (real)plain[j], apart = x - from, reach = 2 * (apart < 0 ? -apart : apart);
-  return reach > from && reach > -from ? from + reach : x;
-}
-
-/* x_grad = 2 g max(x, 0), by the sign that relu2_argument gives. */
+/* x_grad = 2 g max(x, 0). */
 static inline void relu2_backward_row(struct inner inner, int64_t i, real *restrict x_grad, const real *restrict g, const real *restrict x,
-                                      const float *plain, int64_t width) {
+                                      int64_t width) {
   (void)inner, (void)i;
-  for (int64_t j = 0; j < width; j++) {
-    const real argument = relu2_argument(x[j], plain, j);
-    x_grad[j] = g[j] * (argument < 0 ? 0 : 2 * argument);
-  }
+  for (int64_t j = 0; j < width; j++) x_grad[j] = g[j] * (x[j] < 0 ? 0 : 2 * x[j]);
 }
 
 /* The modules of an MLP, dense or the shared expert, and its width. */
@@ -84,13 +71,6 @@ static inline struct mlp_modules dense_mlp(const struct run *run) {
 /* Of the expert that every token goes through. */
 static inline struct mlp_modules shared_expert(const struct run *run) {
   return (struct mlp_modules){SF_MODULE_SHARED_FC1, SF_MODULE_SHARED_ACTIVATION, SF_MODULE_SHARED_FC2, run->c->moe.shared_ffn};
-}
-
-/* What the plain run of a rerun with noise put out as the activation's input; NULL when there is none. */
-static inline const float *plain_fc1(const struct run *run, enum sf_module_class fc1, int32_t layer) {
-  const struct sf_reference_options *options = run->options;
-  if (options->plain == NULL || options->perturb == SF_PERTURB_NONE) return NULL;
-  return options->plain(options->plain_ctx, act_id(run, fc1, layer, SF_KIND_ACT));
 }
 
 /* x [rows x in]: width, or twice that of a gated activation. */
@@ -114,8 +94,7 @@ static inline void activation_forward(struct run *run, struct mlp_modules mlp, i
 
 /* The slope has two terms of either sign; each is perturbed by itself. */
 static inline void gelu_backward_row(struct inner inner, int64_t i, real *restrict x_grad, const real *restrict g, const real *restrict x,
-                                     const float *plain, int64_t width) {
-  (void)plain;
+                                     int64_t width) {
   enum { CHUNK = 256 };
   real below[CHUNK], turning[CHUNK];
   for (int64_t first = 0, count; first < width; first += count) {
@@ -134,8 +113,7 @@ static inline void gelu_backward_row(struct inner inner, int64_t i, real *restri
 
 /* gate_grad: [gate; up], from g [width]. inner: of sigmoid and of its slope's second term. */
 static inline void swiglu_backward_row(struct inner inner, int64_t i, real *gate_grad, const real *restrict g, const real *restrict gate,
-                                       const float *plain, int64_t width) {
-  (void)plain;
+                                       int64_t width) {
   const real *restrict up = gate + width;
   real *s = gate_grad + width, *turning = gate_grad; /* where the gradients go */
   for (int64_t j = 0; j < width; j++) s[j] = sigmoid(gate[j]);
@@ -148,25 +126,24 @@ static inline void swiglu_backward_row(struct inner inner, int64_t i, real *gate
   }
 }
 
-/* plain: see relu2_argument, rows as x. */
+/* g [rows x width]; x, x_grad as x of activate_rows. */
 static inline void activate_rows_backward(const struct run *run, struct inner inner, real *x_grad, const real *g, const real *x,
-                                          const float *plain, int64_t rows, int64_t width) {
+                                          int64_t rows, int64_t width) {
   const int64_t in = sf_case_fc1_parts(run->c) * width;
 #define ROW(constant, text, name, parts)                                                                                                   \
   case constant:                                                                                                                           \
-    name##_backward_row(inner, i, x_grad + i * in, g + i * width, x + i * in, from, width);                                                \
+    name##_backward_row(inner, i, x_grad + i * in, g + i * width, x + i * in, width);                                                      \
     break;
-  for (int64_t i = 0; i < rows; i++) {
-    const float *from = plain == NULL ? NULL : plain + i * in;
-    switch (run->c->model.activation) { SF_ACTIVATION_MAP(ROW) }
-  }
+  for (int64_t i = 0; i < rows; i++) switch (run->c->model.activation) {
+      SF_ACTIVATION_MAP(ROW)
+    }
 #undef ROW
 }
 
 /* g [tokens x width]; x, x_grad as fc1's output. */
 static inline void activation_backward(struct run *run, struct mlp_modules mlp, int32_t layer, real *x_grad, const real *g, const real *x) {
   const struct inner inner = inner_of(run, act_id(run, mlp.activation, layer, SF_KIND_ACT_GRAD), 0);
-  activate_rows_backward(run, inner, x_grad, g, x, plain_fc1(run, mlp.fc1, layer), run->tokens, mlp.width);
+  activate_rows_backward(run, inner, x_grad, g, x, run->tokens, mlp.width);
   finish_act_grad(run, mlp.activation, layer, x_grad, sf_case_fc1_parts(run->c) * mlp.width);
 }
 

@@ -83,8 +83,6 @@ struct attention_scratch {
   real *row_means;              /* [seq] row sums of P dP of one head */
   real *qk_rows;                /* QK norm only: query rows, key rows, [tokens (heads + kv_heads) x head_dim] */
   real *sink_terms;             /* sinks only: each query's part of their gradient, [tokens x heads] */
-  int64_t key_part_count;       /* see reference_key_parts.h; 1: none */
-  real *key_parts;              /* [tokens][kv_heads][parts][head_dim] */
 };
 
 /* Multi-latent attention: gradients; a number 1 for each head. */

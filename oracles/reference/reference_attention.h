@@ -2,7 +2,7 @@
 #ifndef SF_ORACLES_REFERENCE_ATTENTION_H
 #define SF_ORACLES_REFERENCE_ATTENTION_H
 
-#include "oracles/reference/reference_key_parts.h"
+#include "oracles/reference/reference_products.h"
 
 #include <string.h>
 
@@ -63,27 +63,9 @@ static inline void rotary_forward(struct run *run, int32_t layer, real *out, con
   finish_act(run, SF_MODULE_ROTARY, layer, out, run->qkv_width);
 }
 
-/* Where key gradients are in parts: turns each part back, stores it, and lets what overflows show in the whole. */
-static inline void rotate_key_parts(struct run *run, real *x_grad) {
-  const struct sf_model *model = &run->c->model;
-  const int64_t d = model->head_dim;
-  for (int64_t t = 0; t < run->tokens; t++)
-    for (int64_t group = 0; group < model->kv_heads; group++) {
-      real *whole = x_grad + t * run->qkv_width + head_columns(model, group * (model->heads / model->kv_heads)).key;
-      key_whole_hold(run, whole);
-      for (int64_t p = 0; p < run->attention.key_part_count; p++) {
-        real *part = key_part(run, t, group, p);
-        memcpy(run->attention.head_grad, part, (size_t)d * sizeof(real));
-        rotate_pairs(run, part, run->attention.head_grad, d / 2, position_of(run, t), -1);
-        key_part_store(run, whole, part);
-      }
-    }
-}
-
-/* Turns back by the same angles; then the parts of the keys' gradients. */
+/* Turns back by the same angles. */
 static inline void rotary_backward(struct run *run, int32_t layer, real *x_grad, const real *g) {
   for (int64_t t = 0; t < run->tokens; t++) rotate_row(run, x_grad + t * run->qkv_width, g + t * run->qkv_width, position_of(run, t), -1);
-  if (run->attention.key_part_count > 1) rotate_key_parts(run, x_grad);
   finish_act_grad(run, SF_MODULE_ROTARY, layer, x_grad, run->qkv_width);
 }
 
@@ -231,15 +213,10 @@ static inline void key_value_grads(struct run *run, const struct attention_grad 
   const real scale = 1 / real_sqrt((real)d);
   real *key = at->qkv_grad + columns.key, *value = at->qkv_grad + columns.value;
   put_scaled(key, at->ld, run->attention.head_grad, s, d, scale);
-  if (run->attention.key_part_count > 1)
-    key_parts_sum(run, key, at->ld, run->attention.scores, run->attention.group_rows, scale, first / group, at->sequence, true);
   for (int64_t i = 0; i < group; i++) copy_rows(run->attention.group_rows + i * s * d, at->out_grad + (first + i) * d, at->ld_out, s, d);
   multiply(&run->noise, run->format, run->attention.head_grad, d, turned(at->probs + first * s * s, s, group * s, s),
            straight(run->attention.group_rows, group * s, d, d));
   put_scaled(value, at->ld, run->attention.head_grad, s, d, 1);
-  const real *probs = at->probs + first * s * s;
-  if (run->attention.key_part_count > 1)
-    key_parts_sum(run, value, at->ld, probs, run->attention.group_rows, 1, first / group, at->sequence, false);
 }
 
 /* g [tokens x context_width] to qkv_grad [tokens x qkv_width]; sinks' gradients too. */

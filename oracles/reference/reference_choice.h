@@ -22,19 +22,6 @@ static inline void choose_row(int32_t *chosen, const real *logits, int64_t exper
   SF_ASSERT_EQ(count, topk);
 }
 
-/* Reruns go where the plain run went, or a token near a tie would take the noise of everything behind it with it. Whether the candidate
- * went there too is seen by its own logits (routing.c). logits: scratch, a token's. */
-static inline void choose_experts(const struct run *run, int32_t layer, struct moe_acts *acts, real *logits) {
-  const struct sf_reference_options *options = run->options;
-  const struct sf_trace_id id = act_id(run, SF_MODULE_ROUTER, layer, SF_KIND_ACT);
-  const float *plain = options->plain != NULL ? options->plain(options->plain_ctx, id) : NULL;
-  const int64_t experts = run->c->moe.experts, topk = run->c->moe.topk;
-  for (int64_t t = 0; t < run->tokens; t++) {
-    for (int64_t e = 0; e < experts; e++) logits[e] = plain != NULL ? (real)plain[t * experts + e] : acts->logits[t * experts + e];
-    choose_row(acts->chosen + t * topk, logits, experts, topk);
-  }
-}
-
 /* Experts take tokens in row order until they are full. */
 static inline void drop_slots(struct run *run, struct moe_acts *acts) {
   const struct sf_moe *moe = &run->c->moe;

@@ -53,7 +53,6 @@ struct run {
   bool out_of_memory;
   enum sf_dtype format;        /* of stored tensors */
   enum sf_dtype stream_format; /* of the residual stream and its gradients */
-  int32_t input_module;        /* whose output is the embedding's output */
   uint16_t step, microbatch;
   int64_t tokens, memory_rows, hidden, qkv_width, context_width;
   struct param_state *params;
@@ -174,10 +173,7 @@ static inline real inner_number(struct inner inner, int64_t first, real value) {
 /* Stores a tensor in its format: E3's perturbation, then rounding. part: as in sf_noise_key. */
 static inline void store(struct run *run, struct sf_trace_id id, uint64_t part, real *values, int64_t count, enum sf_dtype format) {
   const struct sf_reference_options *options = run->options;
-  const bool is_input = id.kind == SF_KIND_ACT && id.subject == run->input_module;
-  const uint64_t key = sf_noise_key(options->draw, id, part);
-  if (options->perturb == SF_PERTURB_STORED) perturb_stored(values, count, key, format);
-  if (options->perturb == SF_PERTURB_INPUT && is_input) perturb(values, count, key, 2 * sf_dtype_unit_roundoff(format), 0);
+  if (options->perturb == SF_PERTURB_STORED) perturb_stored(values, count, sf_noise_key(options->draw, id, part), format);
   round_to(values, count, format);
 }
 

@@ -43,21 +43,6 @@ static inline float scale_amax(const struct run *run, const struct fp8_cast *cas
   return most;
 }
 
-/* End to end, layouts agree about what is cast to a rounding or two of bf16, and as well about the amax that scales it. A number so near to
- * the middle between two of fp8 falls to either side, by an eighth or a quarter of itself: E3 moves every number by two such roundings, up
- * or down, or it would be chance which of these show in any draw. What is cast in isolated mode, and the weights of the first step, is the
- * same to the last bit. */
-static inline void perturb_cast(const struct run *run, enum sf_module_class cls, int32_t layer, enum operand operand, real *values,
-                                int64_t count) {
-  const bool is_weight = operand == OPERAND_WEIGHT;
-  if (run->options->perturb != SF_PERTURB_STORED || run->c->mode != SF_MODE_E2E || (is_weight && run->step == 0)) return;
-  struct sf_trace_id id = act_id(run, cls, layer, SF_KIND_ACT);
-  if (is_weight) id.microbatch = 0; /* one cast a step */
-  const uint64_t key = sf_noise_key(run->options->draw, id, INNER_PART + 8 + (uint64_t)operand);
-  const real up = (real)(1 + 0x1p-6), down = (real)(1 - 0x1p-6);
-  for (int64_t i = 0; i < count; i++) values[i] *= noise_bits(key, i, values[i]) >> 31 ? up : down;
-}
-
 /* room: for count values. */
 static inline struct factor factor_of(const struct run *run, enum sf_module_class cls, int32_t layer, enum operand operand, const real *x,
                                       int64_t count, real *room) {
@@ -68,7 +53,6 @@ static inline struct factor factor_of(const struct run *run, enum sf_module_clas
   const float scale = reach > 0 && isfinite(reach) && isfinite(quotient) ? quotient : 1;
   cast->amax = larger_amax(cast->amax, amax);
   for (int64_t i = 0; i < count; i++) room[i] = x[i] * (real)scale;
-  perturb_cast(run, cls, layer, operand, room, count);
   round_to(room, count, format);
   return (struct factor){room, (real)(1 / scale)};
 }

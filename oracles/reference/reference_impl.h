@@ -72,7 +72,7 @@ static inline void take_scratch(struct run *run, int64_t largest) {
   run->scratch.wide_b = take(run, t * widest);
   fp8_take(run, largest, widest);
   const enum sf_perturb kind = run->options->perturb;
-  if (kind == SF_PERTURB_NONE || kind == SF_PERTURB_INPUT) return;
+  if (kind == SF_PERTURB_NONE) return;
   const int64_t group_rows = model->heads / model->kv_heads * model->seq;
   const int64_t factor =
       larger(larger(largest, t * widest), larger(group_rows * larger(model->seq, model->head_dim), cross_product_most(run)));
@@ -139,7 +139,6 @@ static inline void take_ends(struct run *run) {
   run->attention.scores = take(run, group * model->seq * model->seq);
   run->attention.group_rows = take(run, group * model->seq * model->head_dim);
   run->attention.head_grad = take(run, model->seq * model->head_dim);
-  take_key_parts(run);
   run->acts.cosines = take(run, model->seq * larger(1, model->head_dim / 2));
   run->acts.sines = take(run, model->seq * larger(1, model->head_dim / 2));
   run->acts.token = take_indices(run, t);
@@ -279,7 +278,6 @@ enum sf_status SF_REFERENCE_RUN(const struct sf_catalog *catalog, const struct s
   struct run run = {.catalog = catalog, .c = c, .options = options, .sink = sink, .nudge = nudge, .noise = {.options = options}};
   run.format = sizeof(real) == sizeof(double) ? SF_F64 : sf_case_storage(c);
   run.stream_format = sizeof(real) == sizeof(float) && c->precision.residual_fp32 ? SF_F32 : run.format;
-  run.input_module = sf_catalog_module(catalog, model->positions == SF_POS_LEARNED ? SF_MODULE_EMBEDDING : SF_MODULE_WORD_EMBEDDINGS, -1);
   run.state.loss_scale = ldexp(1, (int)c->precision.loss_scale_log2);
   run.tokens = model->seq * c->train.microbatch_size;
   run.memory_rows = model->memory_seq * c->train.microbatch_size;

@@ -112,14 +112,10 @@ static inline const real *round_stream(const struct run *run, real *out, const r
   return out;
 }
 
-/* Rounds run->scratch.dropped, products of a gradient and the factor of what is kept. Where gradients are given all that may differ is how
- * the product was formed, in fp32: half a unit of the format more would turn casts to fp8 that no candidate turns. */
+/* Rounds run->scratch.dropped, products of a gradient and the factor of what is kept. All that may differ is how the product was formed, in
+ * fp32: half a unit of the format more would turn casts to fp8 that no candidate turns. */
 static inline void store_dropped(struct run *run, struct sf_trace_id id) {
   const int64_t count = run->tokens * run->hidden;
-  if (run->c->mode != SF_MODE_ISOLATED) {
-    store(run, id, 1, run->scratch.dropped, count, run->format);
-    return;
-  }
   inner_perturb(inner_of(run, id, 1), 0, run->scratch.dropped, count);
   round_to(run->scratch.dropped, count, run->format);
 }

@@ -91,7 +91,7 @@ static inline void routing_forward(struct run *run, int32_t layer, struct moe_ac
   const int64_t experts = moe->experts, topk = moe->topk;
   const struct sf_trace_id id = act_id(run, SF_MODULE_ROUTING, layer, SF_KIND_ACT);
   const struct inner inner = inner_of(run, id, 0), divisors = inner_of(run, id, 1);
-  choose_experts(run, layer, acts, acts->scores);
+  for (int64_t t = 0; t < run->tokens; t++) choose_row(acts->chosen + t * topk, acts->logits + t * experts, experts, topk);
   drop_slots(run, acts);
   sort_slots(run, acts);
   for (int64_t t = 0; t < run->tokens; t++) {
@@ -273,7 +273,7 @@ static inline void experts_hidden_grad(struct run *run, int32_t layer, const str
              straight(at.fc2, h, at.width, at.fc2_ld));
   }
   store(run, id, 1, run->moe.expert_a, count * moe->ffn, run->format);
-  activate_rows_backward(run, inner_of(run, id, 0), run->moe.expert_b, run->moe.expert_a, acts->fc1, NULL, count, moe->ffn);
+  activate_rows_backward(run, inner_of(run, id, 0), run->moe.expert_b, run->moe.expert_a, acts->fc1, count, moe->ffn);
   store(run, id, 2, run->moe.expert_b, count * wide, run->format);
 }
 

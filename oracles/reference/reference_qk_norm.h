@@ -65,22 +65,6 @@ static inline void qk_wgrad(struct run *run, const struct qk_part *part, int32_t
   finish_wgrad(run, param, 0);
 }
 
-/* Where key gradients are in parts: norms each part's gradient by itself, and lets what overflows show in the whole. */
-static inline void qk_norm_key_parts(struct run *run, const struct norm_inner *inner, real *x_grad, const real *x, const real *weight) {
-  const struct sf_model *model = &run->c->model;
-  const int64_t d = model->head_dim;
-  for (int64_t t = 0; t < run->tokens; t++)
-    for (int64_t group = 0; group < model->kv_heads; group++) {
-      const int64_t at = t * run->qkv_width + head_columns(model, group * (model->heads / model->kv_heads)).key;
-      key_whole_hold(run, x_grad + at);
-      for (int64_t p = 0; p < run->attention.key_part_count; p++) {
-        norm_backward_row(run, inner, 0, d, run->attention.head_grad, run->attention.group_rows, key_part(run, t, group, p), x + at,
-                          weight);
-        key_part_store(run, x_grad + at, run->attention.head_grad);
-      }
-    }
-}
-
 /* x: the norm's input. Also the gradients of weights and biases. */
 static inline void qk_norm_backward(struct run *run, int32_t layer, real *x_grad, const real *g, const real *x) {
   const int64_t d = run->c->model.head_dim;
@@ -92,7 +76,6 @@ static inline void qk_norm_backward(struct run *run, int32_t layer, real *x_grad
       norm_backward_row(run, &inner, row, d, x_grad + at, run->attention.qk_rows + row * d, g + at, x + at,
                         run->params[parts[keys].weight].weight);
     }
-  if (run->attention.key_part_count > 1) qk_norm_key_parts(run, &inner, x_grad, x, run->params[parts[1].weight].weight);
   qk_copy_values(run, x_grad, g);
   finish_act_grad(run, SF_MODULE_QK_NORM, layer, x_grad, run->qkv_width);
   for (int keys = 0; keys < 2; keys++) qk_wgrad(run, &parts[keys], parts[keys].weight, run->attention.qk_rows + parts[keys].first * d);

@@ -2,6 +2,8 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
+#include "harness/run/trial/engine_internal.h"
+#include "oracles/judge/collector.h"
 
 #include <inttypes.h>
 #include <malloc.h>
@@ -150,16 +152,18 @@ void sf_bench_case_out(struct sf_json_out *json, const char *key, const struct s
 }
 
 const char *const sf_bench_condition_names[] = {"fp32_isolated", "fp32_e2e", "bf16_isolated", "bf16_e2e",
-                                                                     "fp16_isolated", "fp16_e2e", "fp8_isolated", "fp8_e2e"};
+                                                "fp16_isolated", "fp16_e2e", "fp8_isolated",  "fp8_e2e"};
 SF_ASSERT_ENTRIES(sf_bench_condition_names, SF_BENCH_CONDITIONS);
 
 enum sf_bench_condition sf_bench_condition_of(const struct sf_case *c) {
   static const enum sf_bench_condition isolated[] = {SF_BENCH_FP32_ISOLATED, SF_BENCH_BF16_ISOLATED, SF_BENCH_FP16_ISOLATED,
-                                                      SF_BENCH_FP8_ISOLATED};
+                                                     SF_BENCH_FP8_ISOLATED};
   return isolated[c->precision.compute] + (c->mode == SF_MODE_E2E ? 1 : 0);
 }
 
-struct sf_engine *sf_bench_engine(bool measure, bool hash_trace) { return sf_bench_engine_on(SF_DEVICE_CPU, measure, hash_trace); }
+struct sf_engine *sf_bench_engine(bool measure, bool hash_trace) {
+  return sf_bench_engine_on(SF_DEVICE_CPU, measure, hash_trace);
+}
 
 struct sf_engine *sf_bench_engine_on(enum sf_device_kind device, bool measure, bool hash_trace) {
   struct sf_engine *engine = NULL;
@@ -167,6 +171,10 @@ struct sf_engine *sf_bench_engine_on(enum sf_device_kind device, bool measure, b
   const enum sf_status status = sf_engine_create(&engine, &options);
   if (status != SF_OK) sf_bench_die("the device: %s", sf_status_text(status));
   return engine;
+}
+
+struct sf_expectations *sf_bench_compared_with(const struct sf_engine *engine) {
+  return engine->collector->anchored != NULL ? engine->collector->anchored : engine->expectations;
 }
 
 /* --- worker processes ----------------------------------------------------------------------------------------- */

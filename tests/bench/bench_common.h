@@ -4,9 +4,9 @@
 #define SF_TESTS_BENCH_COMMON_H
 
 #include "harness/run/campaign/campaign.h"
-#include "tests/bench/json_out.h"
 #include "harness/run/support/options.h"
 #include "harness/run/trial/engine.h"
+#include "tests/bench/json_out.h"
 
 /* --- beginning and end ---------------------------------------------------------------------------------------- */
 
@@ -65,6 +65,8 @@ extern const char *const sf_bench_condition_names[SF_BENCH_CONDITIONS];
 enum sf_bench_condition sf_bench_condition_of(const struct sf_case *c);
 struct sf_engine *sf_bench_engine(bool measure, bool hash_trace);
 struct sf_engine *sf_bench_engine_on(enum sf_device_kind device, bool measure, bool hash_trace);
+/* What the last case's tensors were compared with: the reference, or what it makes of the candidate's own tensors. The engine's. */
+struct sf_expectations *sf_bench_compared_with(const struct sf_engine *engine);
 
 /* --- worker processes ----------------------------------------------------------------------------------------- */
 

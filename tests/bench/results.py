@@ -338,7 +338,7 @@ def main():
         where = f"{machine.get('cpu', '')}, {machine.get('cores', '')} cores" + (f", load {machine['load']:.1f}" if "load" in machine else "")
         print(f"| {what} | {bar} | {figure} | {'yes' if met else 'NO'} | `{line.get('command', bench)}` | {source.get('commit') or ''} | {where} | {remark} |")
     if "bench_ratio" in lines:
-        print("\n## Clean ratio, unseen half, full level of draws\n\nfro and row: error over noise level, alarm factors 3 and 4 (end to end) or 6 (isolated). The "
+        print("\n## Clean ratio, unseen half, full level of draws\n\nfro and row: error over noise level, alarm factors 3 and 6. The "
               "kinds below without noise are recomputed from the candidate's own tensors.\n")
         print("\n".join(ratio_table(lines["bench_ratio"])))
     if "bench_sensitivity" in lines:

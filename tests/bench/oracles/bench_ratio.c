@@ -46,10 +46,8 @@ struct result {
   struct offender offenders[OFFENDERS_MAX];
 };
 
-static double factor_of(enum measure measure, enum sf_mode mode) {
-  if (measure == FRO) return sf_factors.fro;
-  if (measure == REPLICA) return 2 * sf_factors.fro;
-  return mode == SF_MODE_E2E ? sf_factors.row_e2e : sf_factors.row_isolated;
+static double factor_of(enum measure measure) {
+  return measure == FRO ? sf_factors.fro : measure == REPLICA ? 2 * sf_factors.fro : sf_factors.row_isolated;
 }
 
 static void note_offender(struct result *result, const struct offender *offender) {
@@ -74,7 +72,7 @@ struct place {
 
 static void count_measure(struct place *place, const struct sf_expected *e, enum measure measure, int level, double ratio) {
   sf_bench_count(&place->result->ratios[place->half][place->condition][e->id.kind][measure][level], ratio, place->index);
-  const double share = ratio / factor_of(measure, (enum sf_mode)place->c->mode);
+  const double share = ratio / factor_of(measure);
   if (level == 0 || share <= SHARE_OF_FACTOR_MAX) return;
   struct offender offender = {.index = place->index, .share = share, .half = place->half, .measure = measure};
   sf_trace_id_text(offender.id, sizeof offender.id, place->engine->catalog, e->id);
@@ -82,16 +80,15 @@ static void count_measure(struct place *place, const struct sf_expected *e, enum
   place->offends = true;
 }
 
-static void count_tensor(struct place *place, const struct sf_slot *slot, double *scratch) {
+static void count_tensor(struct place *place, const struct sf_slot *slot, const struct sf_expected *e, double *scratch) {
   for (int level = 0; level < LEVELS; level++) {
     const enum sf_level draws = level == 1 ? SF_LEVEL_FULL : SF_LEVEL_FIRST;
     struct sf_comparison comparison;
-    sf_compare(&comparison, slot->expected, slot->merged, (enum sf_mode)place->c->mode, draws, scratch);
+    sf_compare(&comparison, e, slot->merged, draws, scratch);
     if (comparison.why_not && strcmp(comparison.why_not, "ill-conditioned") == 0) continue; /* cannot alarm */
-    count_measure(place, slot->expected, FRO, level, comparison.fro_ratio);
-    if (comparison.row >= 0) count_measure(place, slot->expected, ROW, level, comparison.row_ratio);
-    if (slot->replica_rank >= 0)
-      count_measure(place, slot->expected, REPLICA, level, slot->replica_error / sf_tensor_noise(slot->expected, draws));
+    count_measure(place, e, FRO, level, comparison.fro_ratio);
+    if (comparison.row >= 0) count_measure(place, e, ROW, level, comparison.row_ratio);
+    if (slot->replica_rank >= 0) count_measure(place, e, REPLICA, level, slot->replica_error / sf_tensor_noise(e, draws));
   }
 }
 
@@ -106,7 +103,8 @@ static void count_case(struct place *place, double *scratch) {
       continue;
     }
     const struct sf_slot *slot = sf_slot_at(engine->collector, r->expected->ordinal, SF_SLOT_FIRST);
-    if (sf_slot_is_whole(slot)) count_tensor(place, slot, scratch);
+    const struct sf_expected *e = sf_expectations_at(sf_bench_compared_with(engine), r->expected->ordinal);
+    if (sf_slot_is_whole(slot)) count_tensor(place, slot, e, scratch);
   }
 }
 
@@ -124,7 +122,7 @@ static void run_case(struct result *result, struct sf_engine *engine, const stru
   result->findings[half] += outcome.verdict == SF_VERDICT_FINDING;
   result->inconclusive[half] += outcome.verdict == SF_VERDICT_INCONCLUSIVE;
   result->raised[half] += sf_engine_costs(engine)->raised - raised;
-  if (sf_expectations_raise(engine->expectations, SF_LEVEL_FULL) != SF_OK) sf_bench_die("out of memory");
+  if (sf_expectations_raise(sf_bench_compared_with(engine), SF_LEVEL_FULL) != SF_OK) sf_bench_die("out of memory");
   const int condition = (int)sf_bench_condition_of(&c);
   struct place place = {result, engine, &c, index, half, condition, false};
   count_case(&place, scratch);
@@ -187,7 +185,7 @@ static double largest_share(const struct result *result, int half, enum measure 
   double largest = 0;
   for (int condition = mode == SF_MODE_E2E; condition < SF_BENCH_CONDITIONS; condition += 2)
     for (int kind = 0; kind < SF_KIND_COUNT; kind++)
-      largest = fmax(largest, result->ratios[half][condition][kind][measure][1].max / factor_of(measure, mode));
+      largest = fmax(largest, result->ratios[half][condition][kind][measure][1].max / factor_of(measure));
   return largest;
 }
 

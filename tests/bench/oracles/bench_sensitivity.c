@@ -143,7 +143,6 @@ struct subject {
   struct sf_trace_id id;
   struct sf_trace_spec spec;
   const struct sf_expected *expected; /* what the clean tensor was compared with */
-  enum sf_mode mode;                  /* whose factors hold for it */
   float *clean, *values;
   /* Of a main gradient: the shares of its microbatches and of its data-parallel ranks, as it has them. share_count: of either; 0: none */
   float *shares[2];
@@ -200,7 +199,7 @@ static bool moves_enough(const struct subject *subject) {
   if (!scratch || !moved) sf_bench_die("out of memory");
   for (int64_t i = 0; i < shape.rows * shape.cols; i++) moved[i] = e->x[i] + (values[i] - clean[i]);
   struct sf_comparison comparison;
-  sf_compare(&comparison, e, moved, subject->mode, SF_LEVEL_FULL, scratch);
+  sf_compare(&comparison, e, moved, SF_LEVEL_FULL, scratch);
   free(scratch);
   free(moved);
   return !(comparison.row_ratio <= 1) || !(comparison.fro_ratio <= 1);
@@ -216,7 +215,7 @@ static void show_scaled(const struct sf_case *c, const struct sf_catalog *catalo
           sf_case_field_find("data.acts")->names[c->data.acts], sf_case_field_find("data.grads")->names[c->data.grads]);
 }
 
-static bool scaled_is_flagged(const struct sf_expected *e, const float *clean, double d, enum sf_mode mode) {
+static bool scaled_is_flagged(const struct sf_expected *e, const float *clean, double d) {
   const struct sf_shape shape = e->spec.shape;
   const int64_t count = shape.rows * shape.cols;
   double *scratch = malloc((size_t)shape.rows * sizeof *scratch);
@@ -225,43 +224,34 @@ static bool scaled_is_flagged(const struct sf_expected *e, const float *clean, d
   for (int64_t i = 0; i < count; i++) values[i] = (float)((double)clean[i] * (1 + d));
   sf_round_array(values, count, e->spec.promised);
   struct sf_comparison comparison;
-  sf_compare(&comparison, e, values, mode, SF_LEVEL_SURE, scratch);
+  sf_compare(&comparison, e, values, SF_LEVEL_SURE, scratch);
   free(scratch);
   free(values);
   return comparison.flagged;
 }
 
-static void climb(struct share ladder[LADDER_STEPS], const struct sf_expected *e, const float *clean, enum sf_mode mode) {
+static void climb(struct share ladder[LADDER_STEPS], const struct sf_expected *e, const float *clean) {
   for (int step = 0; step < LADDER_STEPS; step++) {
     ladder[step].trials++;
-    ladder[step].flagged += scaled_is_flagged(e, clean, ldexp(1, LADDER_LEAST + step), mode);
+    ladder[step].flagged += scaled_is_flagged(e, clean, ldexp(1, LADDER_LEAST + step));
   }
-}
-
-/* What the case's tensors were compared with last: the reference, or what it makes of the candidate's own tensors. */
-static struct sf_expectations *compared_with(const struct sf_engine *engine) {
-  return engine->collector->anchored != NULL ? engine->collector->anchored : engine->expectations;
-}
-static enum sf_mode factors_of(const struct sf_engine *engine, const struct sf_case *c) {
-  return engine->collector->anchored != NULL ? SF_MODE_ISOLATED : (enum sf_mode)c->mode;
 }
 
 static void scale_all(struct result *result, struct sf_engine *engine, const struct sf_case *c, const struct context *context) {
   const struct sf_judgement *judgement = sf_engine_judgement(engine);
   const int condition = (int)sf_bench_condition_of(c);
-  const enum sf_mode mode = factors_of(engine, c);
-  if (sf_expectations_raise(compared_with(engine), SF_LEVEL_SURE) != SF_OK) sf_bench_die("out of memory");
+  if (sf_expectations_raise(sf_bench_compared_with(engine), SF_LEVEL_SURE) != SF_OK) sf_bench_die("out of memory");
   for (int32_t i = 0; i < judgement->result_count; i++) {
-    const struct sf_expected *e = sf_expectations_at(compared_with(engine), judgement->results[i].expected->ordinal);
+    const struct sf_expected *e = sf_expectations_at(sf_bench_compared_with(engine), judgement->results[i].expected->ordinal);
     if (!judgement->results[i].judged || !sf_kind_has_noise((enum sf_kind)e->id.kind) || e->exact) continue;
     const float *clean = sf_collector_tensor(engine->collector, e->id);
     if (!clean) continue;
     const enum sf_module_class module = sf_engine_catalog(engine)->modules[e->spec.module].cls;
-    const bool flagged = scaled_is_flagged(e, clean, scale_by[condition], mode);
+    const bool flagged = scaled_is_flagged(e, clean, scale_by[condition]);
     result->scaled[condition][e->id.kind][module].trials++;
     result->scaled[condition][e->id.kind][module].flagged += flagged;
     if (!flagged && context->show) show_scaled(c, sf_engine_catalog(engine), e);
-    if (context->ladder) climb(result->ladder[condition], e, clean, mode);
+    if (context->ladder) climb(result->ladder[condition], e, clean);
   }
 }
 
@@ -381,8 +371,7 @@ static void draw_shares(struct subject *out, struct sf_engine *engine) {
 }
 
 /* A judged tensor of the kind, drawn from the clean judgement; false when there is none. */
-static bool draw_subject(struct subject *out, struct sf_engine *engine, enum sf_kind kind, enum sf_mode mode, bool by_module,
-                         struct draw *draw) {
+static bool draw_subject(struct subject *out, struct sf_engine *engine, enum sf_kind kind, bool by_module, struct draw *draw) {
   *out = (struct subject){0};
   const struct sf_judgement *judgement = sf_engine_judgement(engine);
   const int module = by_module ? draw_module(engine, kind, draw) : -1;
@@ -397,8 +386,7 @@ static bool draw_subject(struct subject *out, struct sf_engine *engine, enum sf_
   out->id = chosen->id;
   out->spec = chosen->expected->spec;
   const bool by_distance = sf_kind_has_noise(kind); /* other kinds are recomputed from the candidate's own tensors */
-  out->expected = copied(by_distance ? sf_expectations_at(compared_with(engine), chosen->expected->ordinal) : chosen->expected);
-  out->mode = mode;
+  out->expected = copied(by_distance ? sf_expectations_at(sf_bench_compared_with(engine), chosen->expected->ordinal) : chosen->expected);
   const size_t size_bytes = (size_t)(out->spec.shape.rows * out->spec.shape.cols) * sizeof *out->clean;
   out->clean = malloc(size_bytes);
   out->values = malloc(size_bytes);
@@ -424,8 +412,7 @@ static void run_case(struct result *result, struct sf_engine *engine, const stru
   scale_all(result, engine, &c, context);
   if (!context->runs) return;
   for (int kind = 0; kind < SF_KIND_COUNT; kind++)
-    has[kind] = kind != SF_KIND_PARAM &&
-                draw_subject(&subjects[kind], engine, (enum sf_kind)kind, factors_of(engine, &c), context->by_module, &draw);
+    has[kind] = kind != SF_KIND_PARAM && draw_subject(&subjects[kind], engine, (enum sf_kind)kind, context->by_module, &draw);
   for (int kind = 0; kind < SF_KIND_COUNT; kind++) {
     for (int corruption = 0; has[kind] && corruption < CORRUPTIONS; corruption++)
       try_corruption(result, engine, &c, &subjects[kind], (enum corruption)corruption, condition, &draw, context->show != 0);

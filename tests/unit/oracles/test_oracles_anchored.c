@@ -16,6 +16,12 @@ static const float *moved_tensor(void *ctx, struct sf_trace_id id) {
   return sf_trace_key(id) == sf_trace_key(moved->id) ? moved->values : NULL;
 }
 
+static const float *no_tensor(void *ctx, struct sf_trace_id id) {
+  (void)ctx;
+  (void)id;
+  return NULL;
+}
+
 static const float *no_parts(void *ctx, struct sf_trace_id id) {
   (void)ctx;
   (void)id;
@@ -39,8 +45,17 @@ static void run_with(struct trial *t, struct moved moved) {
   memcpy(tensor->values, moved.values, (size_t)tensor->count * sizeof *moved.values);
 }
 
-/* Tensors further from the reference than all perturbed runs allow. */
-static int count_far(const struct trial *t) {
+/* The noise levels of the reference's own run, module by module. */
+static struct sf_expectations *levels_of(const struct trial *t) {
+  static const struct sf_given given = {no_tensor, no_parts, NULL};
+  struct sf_expectations *levels = NULL;
+  assert_int_equal(sf_expectations_create_given(&levels, t->expectations, &given), SF_OK);
+  assert_int_equal(sf_expectations_raise(levels, SF_LEVEL_SURE), SF_OK);
+  return levels;
+}
+
+/* Tensors further from the reference than their module's perturbed runs allow. */
+static int count_far(const struct trial *t, const struct sf_expectations *levels) {
   int count = 0;
   for (int32_t i = 0; i < t->candidate.count; i++) {
     const struct tensor *tensor = &t->candidate.tensors[i];
@@ -48,7 +63,7 @@ static int count_far(const struct trial *t) {
     struct sf_comparison comparison;
     double *scratch = malloc((size_t)tensor->spec.shape.rows * sizeof *scratch);
     assert_non_null(scratch);
-    sf_compare(&comparison, sf_expectations_find(t->expectations, tensor->id), tensor->values, SF_MODE_E2E, SF_LEVEL_SURE, scratch);
+    sf_compare(&comparison, sf_expectations_find(levels, tensor->id), tensor->values, SF_LEVEL_SURE, scratch);
     count += comparison.flagged && tensor->id.subject != sf_catalog_module(t->catalog, SF_MODULE_LINEAR_QKV, 0);
     free(scratch);
   }
@@ -56,12 +71,12 @@ static int count_far(const struct trial *t) {
 }
 
 /* Moves one head's vector of one row of linear_qkv's output by `levels` of the row's noise levels, along `sign` in its first column, until
- * what follows is further from the reference than any draw. Returns how many tensors were. */
+ * what follows is further from the reference than a module's rounding explains. Returns how many tensors were. */
 static int move_until_amplified(struct trial *t, double levels) {
   const int64_t width = t->catalog->logical.model.head_dim;
   struct sf_trace_id id = {.kind = SF_KIND_ACT, .pass = SF_PASS_FWD, .subject = sf_catalog_module(t->catalog, SF_MODULE_LINEAR_QKV, 0)};
-  assert_int_equal(sf_expectations_raise(t->expectations, SF_LEVEL_SURE), SF_OK);
-  const struct sf_expected *e = sf_expectations_find(t->expectations, id);
+  struct sf_expectations *own = levels_of(t);
+  const struct sf_expected *e = sf_expectations_find(own, id);
   const int64_t rows = e->spec.shape.rows, cols = e->spec.shape.cols;
   double *noise = malloc((size_t)rows * sizeof *noise);
   float *values = malloc((size_t)(rows * cols) * sizeof *values);
@@ -74,11 +89,12 @@ static int move_until_amplified(struct trial *t, double levels) {
     float *const at = values + row * cols + first;
     at[0] += (float)(at[0] > 0 ? -levels * noise[row] : levels * noise[row]);
     run_with(t, (struct moved){id, values});
-    amplified = count_far(t);
+    amplified = count_far(t, own);
     if (amplified > 0) trial_judge(t);
   }
   free(noise);
   free(values);
+  sf_expectations_destroy(own);
   return amplified;
 }
 
@@ -110,13 +126,14 @@ static void test_judge_small_error_of_a_module_is_found(void **state) {
   struct trial t;
   trial_open(&t, WORDS "precision.compute=bf16 ");
   const struct tensor *act = module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_LINEAR_PROJ, 0);
-  const struct sf_expected *e = sf_expectations_find(t.expectations, act->id);
-  assert_int_equal(sf_expectations_raise(t.expectations, SF_LEVEL_FULL), SF_OK);
+  struct sf_expectations *own = levels_of(&t);
+  const struct sf_expected *e = sf_expectations_find(own, act->id);
   double *noise = malloc((size_t)e->spec.shape.rows * sizeof *noise);
   assert_non_null(noise);
   sf_row_noise(noise, e, SF_LEVEL_FULL);
-  act->values[3] += (float)(6 * noise[0]);
+  act->values[3] += (float)(12 * noise[0]);
   free(noise);
+  sf_expectations_destroy(own);
   trial_judge(&t);
   assert_first_at(&t, SF_CLASS_TOLERANCE, act);
   trial_close(&t);
@@ -187,8 +204,9 @@ static void test_judge_later_steps_start_from_the_candidates_weights(void **stat
     candidate_run(&t.candidate, catalog, SF_PERTURB_NONE, 0);
     t.candidate.catalog = t.catalog;
     sf_catalog_destroy(catalog);
-    assert_int_equal(sf_expectations_raise(t.expectations, SF_LEVEL_SURE), SF_OK);
-    assert_true(count_far(&t) > 0); /* against the reference's own weights it would not pass */
+    struct sf_expectations *own = levels_of(&t);
+    assert_true(count_far(&t, own) > 0); /* against the reference's own weights it would not pass */
+    sf_expectations_destroy(own);
     trial_judge(&t);
     assert_int_equal(t.judgement.verdict, SF_VERDICT_FINDING);
     for (int32_t k = 0; k < t.judgement.finding_count; k++) assert_int_equal(t.judgement.findings[k].id.kind, SF_KIND_PARAM_DELTA);

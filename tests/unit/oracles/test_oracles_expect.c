@@ -77,9 +77,9 @@ static struct levels levels_of(const struct sf_expectations *expectations, const
 
 static void test_raise_keeps_each_levels_noise_and_never_lowers(void **state) {
   (void)state;
-  static const int64_t runs[SF_LEVEL_COUNT] = {1, 4, 12, 32, 96}; /* 3 draws, 4 from the second round on */
+  static const int64_t runs[SF_LEVEL_COUNT] = {1, 3, 9, 24, 72}; /* 2 draws, 3 from the second round on */
   struct trial t;
-  trial_open(&t, SMALL_MODEL E2E "");
+  trial_open(&t, SMALL_MODEL ISOLATED "");
   const struct sf_expected *e =
       sf_expectations_find(t.expectations, module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_OUTPUT_LAYER, -1)->id);
   struct levels last = {0};
@@ -164,9 +164,9 @@ static void hand_make(struct hand *h, double row_noise) {
   h->e.noise[SF_LEVEL_FULL] = row_noise * sqrt(ROWS);
 }
 
-static struct sf_comparison compare(struct hand *h, enum sf_mode mode) {
+static struct sf_comparison compare(struct hand *h) {
   struct sf_comparison comparison;
-  sf_compare(&comparison, &h->e, h->c, mode, SF_LEVEL_FULL, h->scratch);
+  sf_compare(&comparison, &h->e, h->c, SF_LEVEL_FULL, h->scratch);
   return comparison;
 }
 
@@ -176,7 +176,7 @@ static void test_compare_tensor_factor_is_three(void **state) {
   for (int over = 0; over < 2; over++) {
     hand_make(&h, 0.01);
     for (int r = 0; r < ROWS; r++) h.c[r * COLS + 1] += over ? 0.0301f : 0.0299f;
-    const struct sf_comparison c = compare(&h, SF_MODE_ISOLATED);
+    const struct sf_comparison c = compare(&h);
     assert_true(fabs(c.fro_ratio - (over ? 3.01 : 2.99)) < 1e-3);
     assert_int_equal(c.flagged, over);
     assert_null(c.why_not);
@@ -184,22 +184,21 @@ static void test_compare_tensor_factor_is_three(void **state) {
 }
 
 /* All of the error in one row: noise 0.01 + half the rms of 0.01 there; the tensor's 0.02 allows 0.06. */
-static void test_compare_row_factor_depends_on_the_mode(void **state) {
+static void test_compare_row_factor_is_six(void **state) {
   (void)state;
   struct hand h;
   hand_make(&h, 0.01);
   h.e.noise[SF_LEVEL_FULL] = 0.1; /* lets the tensor as a whole pass */
   for (int r = 0; r < ROWS; r++) h.norm[r] = 3;
-  h.c[2 * COLS] += 0.0605f;          /* 4.03 times the row's level */
-  struct sf_comparison c = compare(&h, SF_MODE_E2E);
-  assert_true(c.flagged && c.row == 2 && fabs(c.row_ratio - 4.033) < 1e-2 && c.fro_ratio < 1);
-  assert_false(compare(&h, SF_MODE_ISOLATED).flagged);
-  h.c[2 * COLS] += 0.0305f; /* 6.07 */
-  c = compare(&h, SF_MODE_ISOLATED);
-  assert_true(c.flagged && fabs(c.row_ratio - 6.067) < 1e-2);
+  h.c[2 * COLS] += 0.089f; /* 5.93 times the row's level */
+  struct sf_comparison c = compare(&h);
+  assert_true(!c.flagged && c.row == 2 && fabs(c.row_ratio - 5.933) < 1e-2 && c.fro_ratio < 1);
+  h.c[2 * COLS] += 0.002f; /* 6.07 */
+  c = compare(&h);
+  assert_true(c.flagged && c.row == 2 && fabs(c.row_ratio - 6.067) < 1e-2);
   h.e.spec.shape = (struct sf_shape){1, ROWS * COLS}; /* a vector has no rows */
   h.e.row_norm[0] = h.e.norm;
-  c = compare(&h, SF_MODE_ISOLATED);
+  c = compare(&h);
   assert_true(!c.flagged && c.row == -1 && c.row_ratio == 0);
 }
 
@@ -212,12 +211,12 @@ static void test_compare_outlier_row_does_not_hide_the_others(void **state) {
   h.e.norm = sf_row_norms(h.norm, h.x, ROWS, COLS);
   h.noise[1] = 10;
   h.e.noise[SF_LEVEL_FULL] = 10;
-  assert_false(compare(&h, SF_MODE_ISOLATED).flagged);
+  assert_false(compare(&h).flagged);
   for (int k = 0; k < COLS; k++) h.c[2 * COLS + k] *= 1.1f;
-  struct sf_comparison c = compare(&h, SF_MODE_ISOLATED);
+  struct sf_comparison c = compare(&h);
   assert_true(c.flagged && c.row == 2 && c.fro_ratio < 1);
   h.norm[2] = 0; /* nothing to scale by: what the rows show together is all there is */
-  assert_false(compare(&h, SF_MODE_ISOLATED).flagged);
+  assert_false(compare(&h).flagged);
 }
 
 static void test_compare_zero_noise_still_has_the_floor_of_the_format(void **state) {
@@ -225,35 +224,35 @@ static void test_compare_zero_noise_still_has_the_floor_of_the_format(void **sta
   struct hand h;
   hand_make(&h, 0);
   for (int i = 0; i < ROWS * COLS; i++) h.c[i] *= 1 + 0x1p-23f; /* two units: within three */
-  assert_false(compare(&h, SF_MODE_ISOLATED).flagged);
+  assert_false(compare(&h).flagged);
   for (int i = 0; i < ROWS * COLS; i++) h.c[i] *= 1 + 0x1p-22f; /* six units in all */
-  assert_true(compare(&h, SF_MODE_ISOLATED).flagged);
+  assert_true(compare(&h).flagged);
   h.e.spec.promised = SF_BF16;
-  assert_false(compare(&h, SF_MODE_ISOLATED).flagged);
+  assert_false(compare(&h).flagged);
 }
 
 static void test_compare_says_why_nothing_is_proven(void **state) {
   (void)state;
   struct hand h;
   hand_make(&h, 0.01);
-  assert_null(compare(&h, SF_MODE_E2E).why_not);
+  assert_null(compare(&h).why_not);
   h.e.rolled = 0.01;
   for (int i = 0; i < ROWS * COLS; i++) h.x[i] = h.c[i] = h.x[i % COLS]; /* all rows the same */
-  assert_string_equal(compare(&h, SF_MODE_E2E).why_not, "values alike");
+  assert_string_equal(compare(&h).why_not, "values alike");
   hand_make(&h, 10);
   h.c[0] += 1000;
-  struct sf_comparison c = compare(&h, SF_MODE_E2E);
+  struct sf_comparison c = compare(&h);
   assert_true(!c.flagged && c.fro_ratio > 3);
   assert_string_equal(c.why_not, "ill-conditioned");
   hand_make(&h, NAN);
-  assert_string_equal(compare(&h, SF_MODE_E2E).why_not, "ill-conditioned");
+  assert_string_equal(compare(&h).why_not, "ill-conditioned");
   hand_make(&h, 0);
   memset(h.x, 0, sizeof h.x);
   memset(h.c, 0, sizeof h.c);
   h.e.norm = sf_row_norms(h.norm, h.x, ROWS, COLS);
-  assert_string_equal(compare(&h, SF_MODE_E2E).why_not, "zero");
+  assert_string_equal(compare(&h).why_not, "zero");
   h.c[9] = 1e-30f;
-  c = compare(&h, SF_MODE_E2E);
+  c = compare(&h);
   assert_true(c.flagged && isinf(c.fro_ratio));
 }
 
@@ -266,12 +265,12 @@ static void test_compare_cancelled_logits_gradient_uses_the_floor(void **state) 
   for (int i = 0; i < ROWS * COLS; i++) h.c[i] = h.x[i] *= 1e-4f;
   h.e.norm = sf_row_norms(h.norm, h.x, ROWS, COLS);
   h.c[3] += 3e-7f;
-  assert_true(compare(&h, SF_MODE_ISOLATED).flagged);
+  assert_true(compare(&h).flagged);
   for (int r = 0; r < ROWS; r++) floors[r] = 0x1p-23f; /* weight 1 */
   h.e.row_floor = floors;
-  assert_false(compare(&h, SF_MODE_ISOLATED).flagged);
+  assert_false(compare(&h).flagged);
   h.c[3] += 2e-6f;
-  assert_true(compare(&h, SF_MODE_ISOLATED).flagged);
+  assert_true(compare(&h).flagged);
 }
 
 static void test_bf16_bits_needs_a_reference_without_them(void **state) {
@@ -344,8 +343,8 @@ static void test_cut_plan_with_context_parallelism_names_exactly_the_holders(voi
         assert_int_equal(piece->local, local);
         local += piece->len;
         for (int32_t other = 0; other < 6; other++) {
-          const bool named = other % 2 >= piece->tp_first && other % 2 <= piece->tp_last && other / 2 >= piece->cp_first &&
-                             other / 2 <= piece->cp_last;
+          const bool named =
+              other % 2 >= piece->tp_first && other % 2 <= piece->tp_last && other / 2 >= piece->cp_first && other / 2 <= piece->cp_last;
           assert_int_equal(held_of(c, cuts[k], piece, other % 2, other / 2), named ? piece->len : 0);
         }
       }
@@ -405,7 +404,7 @@ int main(void) {
       cmocka_unit_test(test_raise_in_isolated_mode_leaves_sums_of_injected_gradients_alone),
       cmocka_unit_test(test_logits_gradient_has_a_floor_by_token_weight),
       cmocka_unit_test(test_compare_tensor_factor_is_three),
-      cmocka_unit_test(test_compare_row_factor_depends_on_the_mode),
+      cmocka_unit_test(test_compare_row_factor_is_six),
       cmocka_unit_test(test_compare_outlier_row_does_not_hide_the_others),
       cmocka_unit_test(test_compare_zero_noise_still_has_the_floor_of_the_format),
       cmocka_unit_test(test_compare_says_why_nothing_is_proven),

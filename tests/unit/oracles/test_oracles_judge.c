@@ -301,7 +301,7 @@ static void test_judge_order_of_arrival_changes_nothing(void **state) {
 static void test_judge_level_raised_before_changes_nothing(void **state) {
   (void)state;
   struct trial fresh, raised;
-  const char *words = SMALL_MODEL E2E "layout.tp=2 precision.compute=bf16 train.steps=2";
+  const char *words = SMALL_MODEL ISOLATED "layout.tp=2 precision.compute=bf16 train.steps=2";
   trial_open(&fresh, words);
   trial_open(&raised, words);
   assert_int_equal(sf_expectations_raise(raised.expectations, SF_LEVEL_FULL), SF_OK);

@@ -57,6 +57,28 @@ static struct keeper keep_largest_last(const struct sf_catalog *catalog) {
   return keep_ordered(catalog, &table);
 }
 
+/* The run's tensor, in floats that stay until the next call. */
+struct tensors {
+  const struct keeper *run;
+  float *values;
+};
+
+static const float *tensor_given(void *ctx, struct sf_trace_id id) {
+  struct tensors *tensors = ctx;
+  const struct kept *kept = keeper_find(tensors->run, id);
+  if (kept == NULL) return NULL; /* a weight of the next step, while that run goes on */
+  const int64_t count = kept->shape.rows * kept->shape.cols;
+  tensors->values = realloc(tensors->values, (size_t)count * sizeof *tensors->values);
+  assert_non_null(tensors->values);
+  for (int64_t k = 0; k < count; k++) tensors->values[k] = (float)kept->values[k];
+  return tensors->values;
+}
+
+static const float *no_parts(void *ctx, struct sf_trace_id id) {
+  (void)ctx, (void)id;
+  return NULL;
+}
+
 /* Tensors of the run that the comparison flags at the full level. */
 static int count_flagged(const struct sf_expectations *expectations, const struct sf_catalog *catalog, const struct keeper *run) {
   int flagged = 0;
@@ -69,8 +91,7 @@ static int count_flagged(const struct sf_expectations *expectations, const struc
     assert_true(values != NULL && scratch != NULL);
     for (int64_t k = 0; k < count; k++) values[k] = (float)kept->values[k];
     struct sf_comparison comparison;
-    sf_compare(&comparison, sf_expectations_find(expectations, kept->id), values, (enum sf_mode)catalog->logical.mode, SF_LEVEL_FULL,
-               scratch);
+    sf_compare(&comparison, sf_expectations_find(expectations, kept->id), values, SF_LEVEL_FULL, scratch);
     flagged += comparison.flagged;
     if (comparison.flagged) {
       char name[160];
@@ -83,16 +104,23 @@ static int count_flagged(const struct sf_expectations *expectations, const struc
   return flagged;
 }
 
+/* Compares the run, in isolated mode with the reference, end to end with what the reference makes of the run's own tensors. */
 static void check_case(const char *words, struct keeper (*right)(const struct sf_catalog *catalog)) {
   struct sf_catalog *catalog = catalog_of(words);
-  struct sf_expectations *expectations = NULL;
+  struct sf_expectations *expectations = NULL, *anchored = NULL;
   assert_int_equal(sf_expectations_create(&expectations, catalog, &loops_table), SF_OK);
-  assert_int_equal(sf_expectations_raise(expectations, SF_LEVEL_FULL), SF_OK);
   struct keeper run = right(catalog);
-  const int flagged = count_flagged(expectations, catalog, &run);
+  struct tensors tensors = {.run = &run};
+  const struct sf_given tensors_of_run = {tensor_given, no_parts, &tensors};
+  if (catalog->logical.mode == SF_MODE_E2E) assert_int_equal(sf_expectations_create_given(&anchored, expectations, &tensors_of_run), SF_OK);
+  struct sf_expectations *compared_with = anchored != NULL ? anchored : expectations;
+  assert_int_equal(sf_expectations_raise(compared_with, SF_LEVEL_FULL), SF_OK);
+  const int flagged = count_flagged(compared_with, catalog, &run);
   if (flagged > 0) print_message("%s\n", words);
   assert_int_equal(flagged, 0);
+  free(tensors.values);
   keeper_destroy(&run);
+  sf_expectations_destroy(anchored);
   sf_expectations_destroy(expectations);
   sf_catalog_destroy(catalog);
 }
@@ -108,7 +136,23 @@ static void check(const char *more, struct keeper (*right)(const struct sf_catal
   }
 }
 
-static struct keeper keep_exact(const struct sf_catalog *catalog) { return keep_run(catalog, true, SF_PERTURB_NONE, 0); }
+/* Each module's exact result: end to end of what the modules before it stored. */
+static struct keeper keep_exact(const struct sf_catalog *catalog) {
+  if (catalog->logical.mode == SF_MODE_ISOLATED) return keep_run(catalog, true, SF_PERTURB_NONE, 0);
+  struct sf_case alone = catalog->logical;
+  alone.mode = SF_MODE_ISOLATED;
+  struct sf_catalog *modules;
+  assert_int_equal(sf_catalog_create(&modules, &alone), SF_OK);
+  struct keeper keeper = {.fp64 = true};
+  struct tensors tensors = {.run = &keeper};
+  const struct sf_given stored = {tensor_given, no_parts, &tensors};
+  const struct sf_reference_options options = {.fp64 = true, .gemm = &loops_table, .given = &stored};
+  const struct sf_reference_sink sink = {.ctx = &keeper, .emit = keeper_emit};
+  assert_int_equal(sf_reference_run(modules, &options, &sink), SF_OK);
+  sf_catalog_destroy(modules);
+  free(tensors.values);
+  return keeper;
+}
 
 static void test_noise_isolated_fp32_lets_the_exact_result_pass(void **state) {
   (void)state;
@@ -178,7 +222,7 @@ static void test_noise_isolated_fp32_lets_sums_over_rows_with_large_terms_pass(v
     sum_queries_of_two_ranks(sums, g);
     struct sf_comparison comparison;
     double scratch;
-    sf_compare(&comparison, sf_expectations_find(expectations, id), sums, SF_MODE_ISOLATED, SF_LEVEL_FULL, &scratch);
+    sf_compare(&comparison, sf_expectations_find(expectations, id), sums, SF_LEVEL_FULL, &scratch);
     if (comparison.flagged) print_message("seed %d: %.2f times its noise\n", seeds[i], comparison.fro_ratio);
     assert_true(comparison.error > 0);
     assert_false(comparison.flagged);
@@ -212,7 +256,7 @@ static int flagged_at_activation(const struct sf_expectations *expectations, con
                                  .subject = sf_catalog_module(catalog, SF_MODULE_ACTIVATION, 0)};
   struct sf_comparison comparison;
   double scratch[GELU_TOKENS];
-  sf_compare(&comparison, sf_expectations_find(expectations, id), values, SF_MODE_ISOLATED, SF_LEVEL_FULL, scratch);
+  sf_compare(&comparison, sf_expectations_find(expectations, id), values, SF_LEVEL_FULL, scratch);
   if (comparison.flagged)
     print_message("kind %d: tensor %.2f, row %.2f times its noise\n", (int)kind, comparison.fro_ratio, comparison.row_ratio);
   return comparison.flagged;
