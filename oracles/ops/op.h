@@ -6,6 +6,7 @@
 #ifndef SF_ORACLES_OPS_OP_H
 #define SF_ORACLES_OPS_OP_H
 
+#include "harness/base/bytes.h"
 #include "harness/spec/dtype.h"
 #include "oracles/ops/num.h"
 
@@ -51,6 +52,15 @@ struct sf_op_shape {
   int64_t rows, cols;
 };
 
+/* A length of an operand: dims[0 .. 3], from SF_OP_TWICE on twice these, 1, 2, or the rows of a table of positions: with attributes
+ * `repeat` and `first`, first + ceil(dims[0] / (repeat + 1)). */
+enum { SF_OP_TWICE = SF_OP_DIMS_MAX, SF_OP_ONE = 2 * SF_OP_DIMS_MAX, SF_OP_TWO, SF_OP_POSITIONS };
+/* The size of an operand. Bits 1 << attribute: it is left out, 0 x 0, unless all of only_with are set, and transposed if turned_with is. */
+struct sf_op_size {
+  int8_t rows, cols;
+  uint8_t only_with, turned_with;
+};
+
 /* One operand of a case: its elements, dense, on the grid of its format. want: of outputs; written by the reference. */
 struct sf_op_array {
   int64_t rows, cols;
@@ -80,13 +90,10 @@ struct sf_op {
   const char *dims[SF_OP_DIMS_MAX];
   int64_t dim_min[SF_OP_DIMS_MAX]; /* 0 or more */
   struct sf_op_attr attrs[SF_OP_ATTRS_MAX];
-  /* What `shape` gives, for people: "rows x cols", or "cols" of a vector; "cols if norm bias": left out unless both attributes are set; ",
-   * else". */
-  const char *sizes[SF_OP_OPERANDS_MAX];
+  struct sf_op_size sizes[SF_OP_OPERANDS_MAX];
+  uint8_t wide_with; /* with these attributes, as bits, a case whose dims[0] is above dims[1] has no meaning */
   /* What `reference` computes and what must be known to compute the same: lines of ASCII. */
   const char *formula;
-  /* Shapes of all operands. False: the case has no meaning (a window of another shape, say); it is drawn again. */
-  bool (*shape)(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs);
   /* Makes inputs fit each other, after they were filled; NULL: they need not. */
   void (*prepare)(struct sf_op_view *view);
   /* Fills `want` of each output. */
@@ -106,6 +113,11 @@ int32_t sf_op_count(void);
 const struct sf_op *sf_op_at(int32_t index);      /* asserts that there is one */
 const struct sf_op *sf_op_find(const char *name); /* NULL: there is none */
 int32_t sf_op_index(const struct sf_op *op);      /* its place among them; op must be one of sf_op_at */
+
+/* Shapes of all operands. False: the case has no meaning. */
+bool sf_op_shapes(struct sf_op_shape *out, const struct sf_op *op, const int64_t *dims, const int64_t *attrs);
+/* Appends the operand's size for people: "rows x cols", or "cols" of a vector; "cols if norm bias"; "k x m if trans_a, else m x k". */
+void sf_op_size_append(struct sf_text *out, const struct sf_op *op, int32_t operand);
 
 struct sf_op_adam {
   float lr;

@@ -2,6 +2,8 @@
  * exponential: the device promises 7.3 u (vec_math.h), relative in both tails. */
 #include "oracles/ops/op_internal.h"
 
+enum { ROWS, COLS, COUNT = 0 }; /* dimensions */
+
 static const double primitive = 8 * SF_NUM_U;
 
 /* Phi(x). Computed as 1 + erf, the sum rounds at the size of 1, and erf itself to an ulp of at most 1: 2 u in half of it. */
@@ -42,19 +44,6 @@ static struct logistic logistic(struct sf_num x, bool plain_tails) {
   /* 1 / (1 + exp(-x)) is 0 once the exponential overflows; 1 minus it rounds at the size of 1. */
   if (plain_tails && sf_num_plain(near_zero)) near_zero.e += 4 * SF_NUM_U * (x.v < 0 ? near_zero.v : 1) + 0x1p-126;
   return x.v < 0 ? (struct logistic){near_zero, near_one} : (struct logistic){near_one, near_zero};
-}
-
-static bool swiglu_fwd_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  out[0] = SF_OP_SHAPE(dims[0], 2 * dims[1]);
-  out[1] = SF_OP_SHAPE(dims[0], dims[1]);
-  return true;
-}
-static bool swiglu_bwd_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  out[0] = SF_OP_SHAPE(dims[0], dims[1]);
-  out[1] = out[2] = SF_OP_SHAPE(dims[0], 2 * dims[1]);
-  return true;
 }
 
 static void swiglu_fwd(struct sf_op_view *view) {
@@ -99,36 +88,36 @@ static void relu2_bwd(struct sf_op_view *view) {
 }
 
 const struct sf_op sf_ops_activation[] = {
-    {.name = "gelu_fwd", .family = "gelu", .stores = SF_OP_STORES_ALL, .operand_count = 2, .dim_count = 1,
-     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"y", SF_OP_OUT, SF_OP_STORED}}, .dims = {"count"},
-     .sizes = {"count", "count"},
+    {.name = "gelu_fwd", .family = "gelu", .stores = SF_OP_STORES_ALL,
+     SF_OP_OPERANDS({"x", SF_OP_IN, SF_OP_INPUT}, {"y", SF_OP_OUT, SF_OP_STORED}), SF_OP_DIMS("count"),
+     .sizes = {SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT)},
      .formula = "y = x Phi(x), Phi(x) = (1 + erf(x / sqrt 2)) / 2: the exact GELU, not the one with tanh",
-     .shape = sf_op_vectors_2, .reference = gelu_fwd},
-    {.name = "gelu_bwd", .family = "gelu", .backward = true, .stores = SF_OP_STORES_ALL, .operand_count = 3, .dim_count = 1,
-     .operands = {{"dy", SF_OP_IN, SF_OP_INPUT}, {"x", SF_OP_IN, SF_OP_INPUT}, {"dx", SF_OP_OUT, SF_OP_STORED}}, .dims = {"count"},
-     .sizes = {"count", "count", "count"},
+     .reference = gelu_fwd},
+    {.name = "gelu_bwd", .family = "gelu", .backward = true, .stores = SF_OP_STORES_ALL,
+     SF_OP_OPERANDS({"dy", SF_OP_IN, SF_OP_INPUT}, {"x", SF_OP_IN, SF_OP_INPUT}, {"dx", SF_OP_OUT, SF_OP_STORED}), SF_OP_DIMS("count"),
+     .sizes = {SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT)},
      .formula = "dx = dy (Phi(x) + x phi(x)), phi(x) = exp(-x^2 / 2) / sqrt(2 pi)",
-     .shape = sf_op_vectors_3, .reference = gelu_bwd},
-    {.name = "swiglu_fwd", .family = "swiglu", .stores = SF_OP_STORES_ALL, .operand_count = 2, .dim_count = 2,
-     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"y", SF_OP_OUT, SF_OP_STORED}}, .dims = {"rows", "cols"},
-     .sizes = {"rows x 2*cols", "rows x cols"},
+     .reference = gelu_bwd},
+    {.name = "swiglu_fwd", .family = "swiglu", .stores = SF_OP_STORES_ALL,
+     SF_OP_OPERANDS({"x", SF_OP_IN, SF_OP_INPUT}, {"y", SF_OP_OUT, SF_OP_STORED}), SF_OP_DIMS("rows", "cols"),
+     .sizes = {SF_OP_MATRIX(ROWS, SF_OP_TWICE + COLS), SF_OP_MATRIX(ROWS, COLS)},
      .formula = "y[i,j] = silu(gate) up, gate = x[i,j], up = x[i,cols+j]: halves, not pairs; silu(z) = z / (1 + exp(-z))",
-     .shape = swiglu_fwd_shape, .reference = swiglu_fwd},
-    {.name = "swiglu_bwd", .family = "swiglu", .backward = true, .stores = SF_OP_STORES_ALL, .operand_count = 3, .dim_count = 2,
-     .operands = {{"dy", SF_OP_IN, SF_OP_INPUT}, {"x", SF_OP_IN, SF_OP_INPUT}, {"dx", SF_OP_OUT, SF_OP_STORED}},
-     .dims = {"rows", "cols"},
-     .sizes = {"rows x cols", "rows x 2*cols", "rows x 2*cols"},
+     .reference = swiglu_fwd},
+    {.name = "swiglu_bwd", .family = "swiglu", .backward = true, .stores = SF_OP_STORES_ALL,
+     SF_OP_OPERANDS({"dy", SF_OP_IN, SF_OP_INPUT}, {"x", SF_OP_IN, SF_OP_INPUT}, {"dx", SF_OP_OUT, SF_OP_STORED}),
+     SF_OP_DIMS("rows", "cols"),
+     .sizes = {SF_OP_MATRIX(ROWS, COLS), SF_OP_MATRIX(ROWS, SF_OP_TWICE + COLS), SF_OP_MATRIX(ROWS, SF_OP_TWICE + COLS)},
      .formula = "dx[i,j] = dy up s (1 + gate (1 - s)), dx[i,cols+j] = dy gate s, s = 1 / (1 + exp(-gate)), gate and up as forward",
-     .shape = swiglu_bwd_shape, .reference = swiglu_bwd},
-    {.name = "relu2_fwd", .family = "relu2", .stores = SF_OP_STORES_ALL, .operand_count = 2, .dim_count = 1,
-     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"y", SF_OP_OUT, SF_OP_STORED}}, .dims = {"count"},
-     .sizes = {"count", "count"},
+     .reference = swiglu_bwd},
+    {.name = "relu2_fwd", .family = "relu2", .stores = SF_OP_STORES_ALL,
+     SF_OP_OPERANDS({"x", SF_OP_IN, SF_OP_INPUT}, {"y", SF_OP_OUT, SF_OP_STORED}), SF_OP_DIMS("count"),
+     .sizes = {SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT)},
      .formula = "y = max(x, 0)^2; NaN stays NaN",
-     .shape = sf_op_vectors_2, .reference = relu2_fwd},
-    {.name = "relu2_bwd", .family = "relu2", .backward = true, .stores = SF_OP_STORES_ALL, .operand_count = 3, .dim_count = 1,
-     .operands = {{"dy", SF_OP_IN, SF_OP_INPUT}, {"x", SF_OP_IN, SF_OP_INPUT}, {"dx", SF_OP_OUT, SF_OP_STORED}}, .dims = {"count"},
-     .sizes = {"count", "count", "count"},
+     .reference = relu2_fwd},
+    {.name = "relu2_bwd", .family = "relu2", .backward = true, .stores = SF_OP_STORES_ALL,
+     SF_OP_OPERANDS({"dy", SF_OP_IN, SF_OP_INPUT}, {"x", SF_OP_IN, SF_OP_INPUT}, {"dx", SF_OP_OUT, SF_OP_STORED}), SF_OP_DIMS("count"),
+     .sizes = {SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT)},
      .formula = "dx = dy 2 max(x, 0)",
-     .shape = sf_op_vectors_3, .reference = relu2_bwd},
+     .reference = relu2_bwd},
     {0},
 };

@@ -2,6 +2,8 @@
 #include "oracles/ops/op_internal.h"
 #include "oracles/ops/softmax_row.h"
 
+enum { ROWS, COLS }; /* dimensions */
+
 /* visible - hidden of device.h's `visible`; `begins`: whether rows have a first column of their own. */
 enum { VISIBLE, HIDDEN, WINDOW, BEGINS, COLUMN, SINK };
 #define BLOCK_ATTRS                                                                                                                        \
@@ -26,13 +28,6 @@ static struct seen seen(const struct sf_op_view *view, const int32_t *begins, in
 static void fit_begins(const struct sf_op_view *view, int32_t *begins) {
   const int64_t span = view->attrs[COLUMN] + view->dims[1] + 1;
   for (int64_t r = 0; view->attrs[BEGINS] && r < view->dims[0]; r++) begins[r] = (int32_t)(begins[r] % span);
-}
-
-static bool stats_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  out[0] = SF_OP_SHAPE(dims[0], dims[1]);
-  out[1] = sf_op_when(attrs[BEGINS], 1, dims[0]);
-  out[2] = out[3] = SF_OP_SHAPE(1, dims[0]);
-  return true;
 }
 
 /* Sums of exponentials are above zero; every other row begins anew. A NaN maximum always belongs to a NaN sum. */
@@ -72,13 +67,6 @@ static void stats(struct sf_op_view *view) {
   for (int64_t r = 0; r < view->dims[0]; r++) stats_row(view, r);
 }
 
-static bool probs_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  out[0] = out[1] = SF_OP_SHAPE(1, dims[0]);
-  out[2] = sf_op_when(attrs[BEGINS], 1, dims[0]);
-  out[3] = SF_OP_SHAPE(dims[0], dims[1]);
-  return true;
-}
-
 /* A row's maximum is at least that of its block, except in every fourth row. */
 static void probs_prepare(struct sf_op_view *view) {
   fit_begins(view, view->at[2].ints);
@@ -101,23 +89,9 @@ static void probs(struct sf_op_view *view) {
   }
 }
 
-static bool sink_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  out[0] = SF_OP_SHAPE(1, 1);
-  return sf_op_shape_vector(out + 1, 3, dims[0]);
-}
-
 static void sink(struct sf_op_view *view) {
   for (int64_t r = 0; r < view->dims[0]; r++)
     view->at[3].want[r] = sf_num_div(sf_op_exp_distance((double)view->at[0].x[0], (double)view->at[1].x[r]), sf_op_in(view, 2, r));
-}
-
-static bool bwd_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  out[0] = out[3] = SF_OP_SHAPE(dims[0], dims[1]);
-  out[1] = sf_op_when(attrs[BEGINS], 1, dims[0]);
-  out[2] = sf_op_when(attrs[SINK], 1, dims[0]);
-  out[4] = sf_op_when(attrs[SINK], 1, 1);
-  return true;
 }
 
 static void bwd_prepare(struct sf_op_view *view) { fit_begins(view, view->at[1].ints); }
@@ -142,73 +116,59 @@ const struct sf_op sf_ops_block_softmax[] = {
     {.name = "block_softmax_stats",
      .family = "block_softmax_stats",
      .stores = SF_OP_STORES_F32,
-     .operand_count = 4,
-     .dim_count = 2,
-     .attr_count = 5,
-     .operands = {{"s", SF_OP_IN, SF_OP_FLOAT, SF_OP_SCORE, .strided = true},
-                  {"begins", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
-                  {"max", SF_OP_INOUT, SF_OP_FLOAT},
-                  {"sum", SF_OP_INOUT, SF_OP_FLOAT, SF_OP_POSITIVE}},
-     .dims = {"rows", "cols"},
-     .attrs = {BLOCK_ATTRS},
-     .sizes = {"rows x cols", "rows if begins", "rows", "rows"},
+     SF_OP_OPERANDS({"s", SF_OP_IN, SF_OP_FLOAT, SF_OP_SCORE, .strided = true},
+                    {"begins", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
+                    {"max", SF_OP_INOUT, SF_OP_FLOAT},
+                    {"sum", SF_OP_INOUT, SF_OP_FLOAT, SF_OP_POSITIVE}),
+     SF_OP_DIMS("rows", "cols"),
+     SF_OP_ATTRS(BLOCK_ATTRS),
+     .sizes = {SF_OP_MATRIX(ROWS, COLS), SF_OP_VECTOR_WITH(ROWS, 1 << BEGINS), SF_OP_VECTOR(ROWS), SF_OP_VECTOR(ROWS)},
      .formula =
          "new max = max(max, largest s seen), new sum = sum exp(max - new max) + sum_j exp(s - new max) over what row i sees\n"
          "Before the first block max is -infinity and sum 0. A row that sees nothing in this block, or -infinity alone with max -infinity, keeps both.\n"
          "Row i sees columns end - window .. end - 1 (window 0: from 0), end = visible - hidden + i, as far as the block has them, and with begins none before begins[i] - column.",
-     .shape = stats_shape,
      .prepare = stats_prepare,
      .reference = stats},
     {.name = "block_softmax_probs",
      .family = "block_softmax_probs",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 4,
-     .dim_count = 2,
-     .attr_count = 5,
-     .operands = {{"max", SF_OP_IN, SF_OP_FLOAT},
-                  {"sum", SF_OP_IN, SF_OP_FLOAT, SF_OP_POSITIVE},
-                  {"begins", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
-                  {"p", SF_OP_INOUT, SF_OP_STORED, SF_OP_SCORE, .strided = true}},
-     .dims = {"rows", "cols"},
-     .attrs = {BLOCK_ATTRS},
-     .sizes = {"rows", "rows", "rows if begins", "rows x cols"},
+     SF_OP_OPERANDS({"max", SF_OP_IN, SF_OP_FLOAT},
+                    {"sum", SF_OP_IN, SF_OP_FLOAT, SF_OP_POSITIVE},
+                    {"begins", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
+                    {"p", SF_OP_INOUT, SF_OP_STORED, SF_OP_SCORE, .strided = true}),
+     SF_OP_DIMS("rows", "cols"),
+     SF_OP_ATTRS(BLOCK_ATTRS),
+     .sizes = {SF_OP_VECTOR(ROWS), SF_OP_VECTOR(ROWS), SF_OP_VECTOR_WITH(ROWS, 1 << BEGINS), SF_OP_MATRIX(ROWS, COLS)},
      .formula = "p[i,j] = exp(p[i,j] - max[i]) / sum[i] in place of the scores, over what row i sees (as block_softmax_stats); 0 elsewhere",
-     .shape = probs_shape,
      .prepare = probs_prepare,
      .reference = probs},
     {.name = "block_softmax_sink",
      .family = "block_softmax_sink",
      .stores = SF_OP_STORES_F32,
-     .operand_count = 4,
-     .dim_count = 1,
-     .operands = {{"logit", SF_OP_IN, SF_OP_FLOAT},
-                  {"max", SF_OP_IN, SF_OP_FLOAT},
-                  {"sum", SF_OP_IN, SF_OP_FLOAT, SF_OP_POSITIVE},
-                  {"probs", SF_OP_OUT, SF_OP_FLOAT}},
-     .dims = {"rows"},
-     .sizes = {"1", "rows", "rows", "rows"},
+     SF_OP_OPERANDS({"logit", SF_OP_IN, SF_OP_FLOAT},
+                    {"max", SF_OP_IN, SF_OP_FLOAT},
+                    {"sum", SF_OP_IN, SF_OP_FLOAT, SF_OP_POSITIVE},
+                    {"probs", SF_OP_OUT, SF_OP_FLOAT}),
+     SF_OP_DIMS("rows"),
+     .sizes = {SF_OP_VECTOR(SF_OP_ONE), SF_OP_VECTOR(ROWS), SF_OP_VECTOR(ROWS), SF_OP_VECTOR(ROWS)},
      .formula = "probs[i] = exp(logit - max[i]) / sum[i]",
-     .shape = sink_shape,
      .reference = sink},
     {.name = "block_softmax_bwd",
      .family = "block_softmax_bwd",
      .backward = true,
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 5,
-     .dim_count = 2,
-     .attr_count = 6,
-     .operands = {{"p", SF_OP_IN, SF_OP_INPUT, SF_OP_UNIT},
-                  {"begins", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
-                  {"sink_probs", SF_OP_IN, SF_OP_FLOAT, SF_OP_UNIT},
-                  {"ds", SF_OP_INOUT, SF_OP_STORED},
-                  {"sink_grad", SF_OP_INOUT, SF_OP_FLOAT}},
-     .dims = {"rows", "cols"},
-     .attrs = {BLOCK_ATTRS, {"sink", 1}},
-     .sizes = {"rows x cols", "rows if begins", "rows if sink", "rows x cols", "1 if sink"},
+     SF_OP_OPERANDS({"p", SF_OP_IN, SF_OP_INPUT, SF_OP_UNIT},
+                    {"begins", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
+                    {"sink_probs", SF_OP_IN, SF_OP_FLOAT, SF_OP_UNIT},
+                    {"ds", SF_OP_INOUT, SF_OP_STORED},
+                    {"sink_grad", SF_OP_INOUT, SF_OP_FLOAT}),
+     SF_OP_DIMS("rows", "cols"),
+     SF_OP_ATTRS(BLOCK_ATTRS, {"sink", 1}),
+     .sizes = {SF_OP_MATRIX(ROWS, COLS), SF_OP_VECTOR_WITH(ROWS, 1 << BEGINS), SF_OP_VECTOR_WITH(ROWS, 1 << SINK), SF_OP_MATRIX(ROWS, COLS),
+               SF_OP_VECTOR_WITH(SF_OP_ONE, 1 << SINK)},
      .formula =
          "ds[i,j] = p (ds - dot), dot = sum_j p ds, over what row i sees (as block_softmax_stats); 0 elsewhere. ds holds dp before the call.\n"
          "sink_grad = sink_grad - sum_i sink_probs[i] dot[i]: it accumulates.",
-     .shape = bwd_shape,
      .prepare = bwd_prepare,
      .reference = bwd},
     {0},

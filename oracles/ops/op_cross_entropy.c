@@ -2,6 +2,8 @@
 #include "oracles/ops/op_internal.h"
 #include "oracles/ops/softmax_row.h"
 
+enum { ROWS, COLS }; /* dimensions */
+
 static const float label_shares[2] = {1.0f, 0.9f}, other_shares[3] = {0.0f, 0.0015f, 0.02f};
 
 /* Turns any integer into a label; some lie on another shard. */
@@ -16,22 +18,11 @@ static void fit_maxima(const struct sf_op_view *view, int operand) {
       view->at[operand].x[r] = (float)sf_op_row_top(view->at[0].x + r * view->dims[1], view->dims[1], (double)view->at[operand].x[r]);
 }
 
-static bool row_max_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  out[0] = SF_OP_SHAPE(dims[0], dims[1]);
-  out[1] = SF_OP_SHAPE(1, dims[0]);
-  return true;
-}
 static void row_max(struct sf_op_view *view) {
   for (int64_t r = 0; r < view->dims[0]; r++)
     view->at[1].want[r] = sf_num(sf_op_row_top(view->at[0].x + r * view->dims[1], view->dims[1], -INFINITY));
 }
 
-static bool sum_exp_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  out[0] = SF_OP_SHAPE(dims[0], dims[1]);
-  return sf_op_shape_vector(out + 1, 4, dims[0]);
-}
 static void sum_exp_prepare(struct sf_op_view *view) {
   fit_maxima(view, 1);
   fit_labels(view, 2);
@@ -48,11 +39,6 @@ static void sum_exp(struct sf_op_view *view) {
   }
 }
 
-static bool sum_shifted_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  out[0] = SF_OP_SHAPE(dims[0], dims[1]);
-  return sf_op_shape_vector(out + 1, 2, dims[0]);
-}
 static void sum_shifted(struct sf_op_view *view) {
   for (int64_t r = 0; r < view->dims[0]; r++) {
     struct sf_num_sum sum = {0};
@@ -62,11 +48,6 @@ static void sum_shifted(struct sf_op_view *view) {
   }
 }
 
-static bool grad_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  out[0] = out[5] = SF_OP_SHAPE(dims[0], dims[1]);
-  return sf_op_shape_vector(out + 1, 4, dims[0]);
-}
 static void grad_prepare(struct sf_op_view *view) {
   fit_maxima(view, 1);
   fit_labels(view, 3);
@@ -88,65 +69,52 @@ const struct sf_op sf_ops_cross_entropy[] = {
     {.name = "ce_row_max",
      .family = "ce_row_max",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 2,
-     .dim_count = 2,
-     .operands = {{"logits", SF_OP_IN, SF_OP_INPUT, SF_OP_SCORE}, {"max", SF_OP_OUT, SF_OP_FLOAT}},
-     .dims = {"rows", "cols"},
-     .sizes = {"rows x cols", "rows"},
+     SF_OP_OPERANDS({"logits", SF_OP_IN, SF_OP_INPUT, SF_OP_SCORE}, {"max", SF_OP_OUT, SF_OP_FLOAT}),
+     SF_OP_DIMS("rows", "cols"),
+     .sizes = {SF_OP_MATRIX(ROWS, COLS), SF_OP_VECTOR(ROWS)},
      .formula = "max[i] = max_j logits[i,j]; -infinity of no columns, NaN when there is one",
-     .shape = row_max_shape,
      .reference = row_max},
     {.name = "ce_sum_exp",
      .family = "ce_sum_exp",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 5,
-     .dim_count = 2,
-     .attr_count = 1,
-     .operands = {{"logits", SF_OP_IN, SF_OP_INPUT, SF_OP_SCORE},
-                  {"max", SF_OP_IN, SF_OP_FLOAT},
-                  {"labels", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
-                  {"sum", SF_OP_OUT, SF_OP_FLOAT},
-                  {"target", SF_OP_OUT, SF_OP_FLOAT}},
-     .dims = {"rows", "cols"},
-     .attrs = {{"first", 60, .size = true}},
-     .sizes = {"rows x cols", "rows", "rows", "rows", "rows"},
+     SF_OP_OPERANDS({"logits", SF_OP_IN, SF_OP_INPUT, SF_OP_SCORE},
+                    {"max", SF_OP_IN, SF_OP_FLOAT},
+                    {"labels", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
+                    {"sum", SF_OP_OUT, SF_OP_FLOAT},
+                    {"target", SF_OP_OUT, SF_OP_FLOAT}),
+     SF_OP_DIMS("rows", "cols"),
+     SF_OP_ATTRS({"first", 60, .size = true}),
+     .sizes = {SF_OP_MATRIX(ROWS, COLS), SF_OP_VECTOR(ROWS), SF_OP_VECTOR(ROWS), SF_OP_VECTOR(ROWS), SF_OP_VECTOR(ROWS)},
      .formula =
          "sum[i] = sum_j exp(logits[i,j] - max[i]), target[i] = logits[i,labels[i]-first] - max[i] where that column is here, else 0\n"
          "logits are the columns first .. first + cols - 1 of the vocabulary; max is of all shards. The loss is log(sum over shards) - target. No label is an ignored one by itself.",
-     .shape = sum_exp_shape,
      .prepare = sum_exp_prepare,
      .reference = sum_exp},
     {.name = "ce_sum_shifted",
      .family = "ce_sum_shifted",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 3,
-     .dim_count = 2,
-     .operands = {{"logits", SF_OP_IN, SF_OP_INPUT}, {"max", SF_OP_IN, SF_OP_FLOAT}, {"shifted", SF_OP_OUT, SF_OP_FLOAT}},
-     .dims = {"rows", "cols"},
-     .sizes = {"rows x cols", "rows", "rows"},
+     SF_OP_OPERANDS({"logits", SF_OP_IN, SF_OP_INPUT}, {"max", SF_OP_IN, SF_OP_FLOAT}, {"shifted", SF_OP_OUT, SF_OP_FLOAT}),
+     SF_OP_DIMS("rows", "cols"),
+     .sizes = {SF_OP_MATRIX(ROWS, COLS), SF_OP_VECTOR(ROWS), SF_OP_VECTOR(ROWS)},
      .formula = "shifted[i] = sum_j (logits[i,j] - max[i]), for label smoothing",
-     .shape = sum_shifted_shape,
      .reference = sum_shifted},
     {.name = "ce_grad",
      .family = "ce_grad",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 6,
-     .dim_count = 2,
-     .attr_count = 3,
-     .operands = {{"logits", SF_OP_IN, SF_OP_INPUT, SF_OP_SCORE},
-                  {"max", SF_OP_IN, SF_OP_FLOAT},
-                  {"sum", SF_OP_IN, SF_OP_FLOAT, SF_OP_POSITIVE},
-                  {"labels", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
-                  {"weight", SF_OP_IN, SF_OP_FLOAT},
-                  {"dlogits", SF_OP_OUT, SF_OP_STORED}},
-     .dims = {"rows", "cols"},
-     .attrs = {{"first", 60, .size = true}, {"label_share", 1, label_shares}, {"other_share", 2, other_shares}},
-     .sizes = {"rows x cols", "rows", "rows", "rows", "rows", "rows x cols"},
+     SF_OP_OPERANDS({"logits", SF_OP_IN, SF_OP_INPUT, SF_OP_SCORE},
+                    {"max", SF_OP_IN, SF_OP_FLOAT},
+                    {"sum", SF_OP_IN, SF_OP_FLOAT, SF_OP_POSITIVE},
+                    {"labels", SF_OP_IN, SF_OP_INT32, SF_OP_ID},
+                    {"weight", SF_OP_IN, SF_OP_FLOAT},
+                    {"dlogits", SF_OP_OUT, SF_OP_STORED}),
+     SF_OP_DIMS("rows", "cols"),
+     SF_OP_ATTRS({"first", 60, .size = true}, {"label_share", 1, label_shares}, {"other_share", 2, other_shares}),
+     .sizes = {SF_OP_MATRIX(ROWS, COLS), SF_OP_VECTOR(ROWS), SF_OP_VECTOR(ROWS), SF_OP_VECTOR(ROWS), SF_OP_VECTOR(ROWS),
+               SF_OP_MATRIX(ROWS, COLS)},
      .formula =
          "dlogits[i,j] = (exp(logits[i,j] - max[i]) / sum[i] - other_share - label_share [j = labels[i] - first]) weight[i]\n"
          "logits are the columns first .. first + cols - 1 of the vocabulary: a label elsewhere takes label_share from no column here. An ignored token has weight 0;\n"
          "the loss's mean is part of weight too. label_share 1 and other_share 0 are without label smoothing.",
-     .shape = grad_shape,
      .prepare = grad_prepare,
      .reference = grad},
     {0},

@@ -1,41 +1,17 @@
 /* Additions, casts and dropout: one rounding in fp32, or two. */
 #include "oracles/ops/op_internal.h"
 
+enum { ROWS, COLS, COUNT = 0 }; /* dimensions */
+
 const float sf_op_factors[6] = {1.0f, 0.5f, -0.3f, 3.7f, 1024.0f, 0.0f};
 /* 1000 / (1000 - milli) for 0, 100, 500 and 999. */
 static const float keep_factors[4] = {1.0f, 1.11111116f, 2.0f, 1000.0f};
-
-bool sf_op_shape_vector(struct sf_op_shape *out, int operands, int64_t count) { return sf_op_shape_matrix(out, operands, 1, count); }
-bool sf_op_shape_matrix(struct sf_op_shape *out, int operands, int64_t rows, int64_t cols) {
-  for (int i = 0; i < operands; i++) out[i] = SF_OP_SHAPE(rows, cols);
-  return true;
-}
-
-static bool bias_add_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  out[1] = SF_OP_SHAPE(1, dims[1]);
-  out[0] = out[2] = SF_OP_SHAPE(dims[0], dims[1]);
-  return true;
-}
 
 static void bias_add(struct sf_op_view *view) {
   const int64_t cols = view->at[0].cols;
   for (int64_t r = 0; r < view->at[0].rows; r++)
     for (int64_t j = 0; j < cols; j++)
       view->at[2].want[r * cols + j] = sf_op_once((double)view->at[0].x[r * cols + j] + (double)view->at[1].x[j]);
-}
-
-bool sf_op_vectors_2(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  return sf_op_shape_vector(out, 2, dims[0]);
-}
-bool sf_op_vectors_3(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  return sf_op_shape_vector(out, 3, dims[0]);
-}
-static bool vectors_4(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  return sf_op_shape_vector(out, 4, dims[0]);
 }
 
 static void add(struct sf_op_view *view) {
@@ -63,10 +39,6 @@ static void axpy(struct sf_op_view *view) {
     view->at[1].want[i] = sf_num_add(sf_op_in(view, 1, i), sf_num_mul(factor, sf_op_in(view, 0, i)));
 }
 
-static bool scale_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  return sf_op_shape_vector(out, 1, dims[0]);
-}
 static void scale(struct sf_op_view *view) {
   const double factor = sf_op_real(view, 0);
   for (int64_t i = 0; i < sf_op_elements(view, 0); i++) view->at[0].want[i] = sf_op_once(factor * (double)view->at[0].x[i]);
@@ -85,109 +57,81 @@ const struct sf_op sf_ops_elementwise[] = {
     {.name = "bias_add",
      .family = "bias_add",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 3,
-     .dim_count = 2,
-     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"bias", SF_OP_IN, SF_OP_INPUT}, {"y", SF_OP_OUT, SF_OP_STORED, .in_place = 1}},
-     .dims = {"rows", "cols"},
-     .sizes = {"rows x cols", "cols", "rows x cols"},
+     SF_OP_OPERANDS({"x", SF_OP_IN, SF_OP_INPUT}, {"bias", SF_OP_IN, SF_OP_INPUT}, {"y", SF_OP_OUT, SF_OP_STORED, .in_place = 1}),
+     SF_OP_DIMS("rows", "cols"),
+     .sizes = {SF_OP_MATRIX(ROWS, COLS), SF_OP_VECTOR(COLS), SF_OP_MATRIX(ROWS, COLS)},
      .formula = "y[i,j] = x[i,j] + bias[j]",
-     .shape = bias_add_shape,
      .reference = bias_add},
     {.name = "add",
      .family = "add",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 3,
-     .dim_count = 1,
-     .operands = {{"a", SF_OP_IN, SF_OP_INPUT}, {"b", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_OUT, SF_OP_STORED, .in_place = 1}},
-     .dims = {"count"},
-     .sizes = {"count", "count", "count"},
+     SF_OP_OPERANDS({"a", SF_OP_IN, SF_OP_INPUT}, {"b", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_OUT, SF_OP_STORED, .in_place = 1}),
+     SF_OP_DIMS("count"),
+     .sizes = {SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT)},
      .formula = "out = a + b",
-     .shape = sf_op_vectors_3,
      .reference = add},
     {.name = "drop",
      .family = "drop",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 3,
-     .dim_count = 1,
-     .attr_count = 1,
-     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"kept", SF_OP_IN, SF_OP_FLOAT, SF_OP_MASK}, {"y", SF_OP_OUT, SF_OP_STORED, .in_place = 1}},
-     .dims = {"count"},
-     .attrs = {{"factor", 3, keep_factors}},
-     .sizes = {"count", "count", "count"},
+     SF_OP_OPERANDS({"x", SF_OP_IN, SF_OP_INPUT}, {"kept", SF_OP_IN, SF_OP_FLOAT, SF_OP_MASK},
+                    {"y", SF_OP_OUT, SF_OP_STORED, .in_place = 1}),
+     SF_OP_DIMS("count"),
+     SF_OP_ATTRS({"factor", 3, keep_factors}),
+     .sizes = {SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT)},
      .formula = "y = factor x where kept, else 0\n"
                 "kept is 1 or 0; factor is given, 1 / (1 - p). The backward is the same call with dy for x.",
-     .shape = sf_op_vectors_3,
      .reference = drop},
     {.name = "drop_add",
      .family = "drop_add",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 4,
-     .dim_count = 1,
-     .attr_count = 1,
-     .operands = {{"x", SF_OP_IN, SF_OP_INPUT},
-                  {"branch", SF_OP_IN, SF_OP_INPUT},
-                  {"kept", SF_OP_IN, SF_OP_FLOAT, SF_OP_MASK},
-                  {"out", SF_OP_OUT, SF_OP_STORED, .in_place = 2}},
-     .dims = {"count"},
-     .attrs = {{"factor", 3, keep_factors}},
-     .sizes = {"count", "count", "count", "count"},
+     SF_OP_OPERANDS({"x", SF_OP_IN, SF_OP_INPUT},
+                    {"branch", SF_OP_IN, SF_OP_INPUT},
+                    {"kept", SF_OP_IN, SF_OP_FLOAT, SF_OP_MASK},
+                    {"out", SF_OP_OUT, SF_OP_STORED, .in_place = 2}),
+     SF_OP_DIMS("count"),
+     SF_OP_ATTRS({"factor", 3, keep_factors}),
+     .sizes = {SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT)},
      .formula = "out = x + factor branch where kept, else x",
-     .shape = vectors_4,
      .reference = drop_add},
     {.name = "axpy",
      .family = "axpy",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 2,
-     .dim_count = 1,
-     .attr_count = 1,
-     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_INOUT, SF_OP_FLOAT}},
-     .dims = {"count"},
-     .attrs = {{"factor", 5, sf_op_factors}},
-     .sizes = {"count", "count"},
+     SF_OP_OPERANDS({"x", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_INOUT, SF_OP_FLOAT}),
+     SF_OP_DIMS("count"),
+     SF_OP_ATTRS({"factor", 5, sf_op_factors}),
+     .sizes = {SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT)},
      .formula = "out = out + factor x",
-     .shape = sf_op_vectors_2,
      .reference = axpy},
     {.name = "scale",
      .family = "scale",
      .stores = SF_OP_STORES_F32,
-     .operand_count = 1,
-     .dim_count = 1,
-     .attr_count = 1,
-     .operands = {{"x", SF_OP_INOUT, SF_OP_FLOAT}},
-     .dims = {"count"},
-     .attrs = {{"factor", 5, sf_op_factors}},
-     .sizes = {"count"},
+     SF_OP_OPERANDS({"x", SF_OP_INOUT, SF_OP_FLOAT}),
+     SF_OP_DIMS("count"),
+     SF_OP_ATTRS({"factor", 5, sf_op_factors}),
+     .sizes = {SF_OP_VECTOR(COUNT)},
      .formula = "x = factor x",
-     .shape = scale_shape,
      .reference = scale},
     {.name = "round",
      .family = "round",
      .casts = true,
      .stores = SF_OP_STORES_ALL | SF_OP_STORES_F8,
-     .operand_count = 2,
-     .dim_count = 1,
-     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_OUT, SF_OP_STORED, .bits = true}},
-     .dims = {"count"},
-     .sizes = {"count", "count"},
+     SF_OP_OPERANDS({"x", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_OUT, SF_OP_STORED, .bits = true}),
+     SF_OP_DIMS("count"),
+     .sizes = {SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT)},
      .formula = "out = x in the case's format: nearest, ties to even; zeros keep their sign; fp8 saturates, infinities too",
-     .shape = sf_op_vectors_2,
      .reference = round_to_store},
     {.name = "cast_f8",
      .family = "cast_f8",
      .casts = true,
      .stores = SF_OP_STORES_F8,
-     .operand_count = 2,
-     .dim_count = 1,
-     .attr_count = 1,
-     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_OUT, SF_OP_STORED, .in_place = 1, .bits = true}},
-     .dims = {"count"},
-     .attrs = {{"factor", 5, sf_op_factors}},
-     .sizes = {"count", "count"},
+     SF_OP_OPERANDS({"x", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_OUT, SF_OP_STORED, .in_place = 1, .bits = true}),
+     SF_OP_DIMS("count"),
+     SF_OP_ATTRS({"factor", 5, sf_op_factors}),
+     .sizes = {SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT)},
      .formula =
          "out = factor x in E4M3 or E5M2; the product in fp32, then nearest, ties to even\n"
          "factor is the scale, largest number of the format / amax, say: it multiplies. Beyond 448 (E4M3, the kind without infinity) or 57344 (E5M2),\n"
          "infinities too, the largest number with its sign; NaN stays NaN.",
-     .shape = sf_op_vectors_2,
      .reference = cast_f8},
     {0},
 };

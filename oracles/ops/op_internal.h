@@ -4,11 +4,20 @@
 
 #include "oracles/ops/op.h"
 
-#define SF_OP_SHAPE(rows_, cols_) ((struct sf_op_shape){rows_, cols_})
-/* The shape of an operand that some cases have; 0 x 0 where it is absent. */
-static inline struct sf_op_shape sf_op_when(bool present, int64_t rows, int64_t cols) {
-  return present ? (struct sf_op_shape){rows, cols} : (struct sf_op_shape){0, 0};
-}
+/* Members of an entry of the table, and how many there are. What they do not name is zero. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+#define SF_OP_LIST(list, count, type, ...) .list = {__VA_ARGS__}, .count = sizeof((type[]){__VA_ARGS__}) / sizeof(type)
+#define SF_OP_OPERANDS(...) SF_OP_LIST(operands, operand_count, struct sf_op_operand, __VA_ARGS__)
+#define SF_OP_DIMS(...) SF_OP_LIST(dims, dim_count, const char *, __VA_ARGS__)
+#define SF_OP_ATTRS(...) SF_OP_LIST(attrs, attr_count, struct sf_op_attr, __VA_ARGS__)
+
+/* Sizes of operands: a vector that only cases with all of the attributes (bits) have. */
+#define SF_OP_MATRIX(rows_, cols_)                                                                                                         \
+  { .rows = rows_, .cols = cols_ }
+#define SF_OP_VECTOR(length)                                                                                                               \
+  { .rows = SF_OP_ONE, .cols = length }
+#define SF_OP_VECTOR_WITH(length, attrs_)                                                                                                  \
+  { .rows = SF_OP_ONE, .cols = length, .only_with = attrs_ }
 
 /* An element of a float operand, exactly; rows lie one after the other. */
 static inline struct sf_num sf_op_in(const struct sf_op_view *view, int operand, int64_t index) {
@@ -53,12 +62,5 @@ static inline struct sf_num sf_op_product_in_any_order(struct sf_num result, int
 
 /* Factors that are powers of two, not, zero and negative. */
 extern const float sf_op_factors[6];
-
-/* Give the first `operands` operands one shape: a row of count elements, or rows x cols. True: these cases all have a meaning. */
-bool sf_op_shape_vector(struct sf_op_shape *out, int operands, int64_t count);
-bool sf_op_shape_matrix(struct sf_op_shape *out, int operands, int64_t rows, int64_t cols);
-/* `shape` of operations of two and three vectors of dims[0] elements. */
-bool sf_op_vectors_2(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs);
-bool sf_op_vectors_3(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs);
 
 #endif

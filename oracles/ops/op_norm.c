@@ -1,6 +1,8 @@
 /* LayerNorm and RMSNorm over rows, epsilon 1e-5 under the root. */
 #include "oracles/ops/op_internal.h"
 
+enum { ROWS, COLS }; /* dimensions */
+
 enum { RMS, LAYER }; /* attribute `norm` */
 
 static struct sf_num row_mean(const float *x, int64_t cols) {
@@ -26,14 +28,6 @@ static struct sf_num row_rstd(const float *x, struct sf_num mean, int64_t cols) 
   return sf_num_div(sf_num(1), root);
 }
 
-static bool fwd_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  out[0] = out[3] = SF_OP_SHAPE(dims[0], dims[1]);
-  out[1] = SF_OP_SHAPE(1, dims[1]);
-  out[2] = sf_op_when(attrs[0] == LAYER && attrs[1], 1, dims[1]);
-  out[4] = SF_OP_SHAPE(dims[0], 2);
-  return true;
-}
-
 static void fwd(struct sf_op_view *view) {
   const int64_t cols = view->dims[1];
   const bool shifted = view->at[2].cols > 0;
@@ -48,15 +42,6 @@ static void fwd(struct sf_op_view *view) {
       view->at[3].want[r * cols + j] = shifted ? sf_num_add(y, sf_op_in(view, 2, j)) : y;
     }
   }
-}
-
-static bool bwd_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  out[0] = out[1] = out[4] = SF_OP_SHAPE(dims[0], dims[1]);
-  out[2] = SF_OP_SHAPE(dims[0], 2);
-  out[3] = SF_OP_SHAPE(1, dims[1]);
-  out[5] = sf_op_when(attrs[1], 1, dims[1]);
-  out[6] = sf_op_when(attrs[2], 1, dims[1]);
-  return true;
 }
 
 /* Means are 0 where the norm has none; 1 / deviation is above 0. */
@@ -136,50 +121,44 @@ const struct sf_op sf_ops_norm[] = {
     {.name = "norm_fwd",
      .family = "norm",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 5,
-     .dim_count = 2,
-     .attr_count = 2,
-     .operands = {{"x", SF_OP_IN, SF_OP_INPUT},
-                  {"w", SF_OP_IN, SF_OP_INPUT},
-                  {"b", SF_OP_IN, SF_OP_INPUT},
-                  {"y", SF_OP_OUT, SF_OP_STORED},
-                  {"stats", SF_OP_OUT, SF_OP_FLOAT}},
-     .dims = {"rows", "cols"},
+     SF_OP_OPERANDS({"x", SF_OP_IN, SF_OP_INPUT},
+                    {"w", SF_OP_IN, SF_OP_INPUT},
+                    {"b", SF_OP_IN, SF_OP_INPUT},
+                    {"y", SF_OP_OUT, SF_OP_STORED},
+                    {"stats", SF_OP_OUT, SF_OP_FLOAT}),
+     SF_OP_DIMS("rows", "cols"),
      .dim_min = {0, 1},
-     .attrs = {{"norm", 1}, {"bias", 1}},
-     .sizes = {"rows x cols", "cols", "cols if norm bias", "rows x cols", "rows x 2"},
+     SF_OP_ATTRS({"norm", 1}, {"bias", 1}),
+     .sizes = {SF_OP_MATRIX(ROWS, COLS), SF_OP_VECTOR(COLS), SF_OP_VECTOR_WITH(COLS, 1 << 0 | 1 << 1), SF_OP_MATRIX(ROWS, COLS),
+               SF_OP_MATRIX(ROWS, SF_OP_TWO)},
      .formula =
          "norm 1 (LayerNorm): mean = mean_j x, rstd = 1 / sqrt(mean_j (x - mean)^2 + 1e-5), y = (x - mean) rstd w + b\n"
          "norm 0 (RMSNorm):   mean = 0, rstd = 1 / sqrt(mean_j x^2 + 1e-5), y = x rstd w\n"
          "epsilon 1e-5 stands under the root; the variance is divided by cols. stats holds mean, rstd of each row, in fp32; RMSNorm's mean is written as 0.\n"
          "y is rounded once: x rstd is not rounded before it meets w.",
-     .shape = fwd_shape,
      .reference = fwd},
     {.name = "norm_bwd",
      .family = "norm",
      .backward = true,
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 7,
-     .dim_count = 2,
-     .attr_count = 3,
-     .operands = {{"dy", SF_OP_IN, SF_OP_INPUT},
-                  {"x", SF_OP_IN, SF_OP_INPUT},
-                  {"stats", SF_OP_IN, SF_OP_FLOAT, SF_OP_UNIT},
-                  {"w", SF_OP_IN, SF_OP_INPUT},
-                  {"dx", SF_OP_OUT, SF_OP_STORED},
-                  {"dw", SF_OP_INOUT, SF_OP_FLOAT},
-                  {"db", SF_OP_INOUT, SF_OP_FLOAT}},
-     .dims = {"rows", "cols"},
+     SF_OP_OPERANDS({"dy", SF_OP_IN, SF_OP_INPUT},
+                    {"x", SF_OP_IN, SF_OP_INPUT},
+                    {"stats", SF_OP_IN, SF_OP_FLOAT, SF_OP_UNIT},
+                    {"w", SF_OP_IN, SF_OP_INPUT},
+                    {"dx", SF_OP_OUT, SF_OP_STORED},
+                    {"dw", SF_OP_INOUT, SF_OP_FLOAT},
+                    {"db", SF_OP_INOUT, SF_OP_FLOAT}),
+     SF_OP_DIMS("rows", "cols"),
      .dim_min = {0, 1},
-     .attrs = {{"norm", 1}, {"dw", 1}, {"db", 1}},
-     .sizes = {"rows x cols", "rows x cols", "rows x 2", "cols", "rows x cols", "cols if dw", "cols if db"},
+     SF_OP_ATTRS({"norm", 1}, {"dw", 1}, {"db", 1}),
+     .sizes = {SF_OP_MATRIX(ROWS, COLS), SF_OP_MATRIX(ROWS, COLS), SF_OP_MATRIX(ROWS, SF_OP_TWO), SF_OP_VECTOR(COLS),
+               SF_OP_MATRIX(ROWS, COLS), SF_OP_VECTOR_WITH(COLS, 1 << 1), SF_OP_VECTOR_WITH(COLS, 1 << 2)},
      .formula =
          "g = dy w, h = (x - mean) rstd, with mean and rstd from stats\n"
          "norm 1 (LayerNorm): dx = rstd (g - mean_j g - h mean_j (g h))\n"
          "norm 0 (RMSNorm):   dx = rstd (g - h mean_j (g h)), with a mean of 0 in stats\n"
          "dw[j] = dw[j] + sum_i dy h, db[j] = db[j] + sum_i dy: they accumulate. Without attribute dw or db that operand is left out.\n"
          "stats need not be those of x: use them, do not compute them again.",
-     .shape = bwd_shape,
      .prepare = bwd_prepare,
      .reference = bwd},
     {0},

@@ -1,14 +1,9 @@
 /* Rotary embedding and word embedding: rows that are rotated, picked and added. */
 #include "oracles/ops/op_internal.h"
 
-enum { REPEAT, FIRST, INVERSE }; /* rows_per_position - 1, position_first */
+enum { ROWS, COLS, VOCAB, HALF = 1 }; /* dimensions */
 
-static bool rotate_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  const int64_t repeat = attrs[REPEAT] + 1, width = 2 * dims[1];
-  out[0] = out[2] = SF_OP_SHAPE(dims[0], width);
-  out[1] = SF_OP_SHAPE(attrs[FIRST] + (dims[0] + repeat - 1) / repeat, width);
-  return true;
-}
+enum { REPEAT, FIRST, INVERSE }; /* rows_per_position - 1, position_first */
 
 static void rotate(struct sf_op_view *view) {
   const int64_t half = view->dims[1], width = 2 * half;
@@ -31,13 +26,6 @@ static void fit_ids(const struct sf_op_view *view, int operand, int64_t vocab) {
   for (int64_t r = 0; r < view->at[operand].cols; r++) ids[r] = (int32_t)(view->attrs[0] + ids[r] % (vocab + 2) - 1);
 }
 
-static bool embedding_fwd_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  out[0] = SF_OP_SHAPE(dims[2], dims[1]);
-  out[1] = SF_OP_SHAPE(1, dims[0]);
-  out[2] = SF_OP_SHAPE(dims[0], dims[1]);
-  return true;
-}
 static void embedding_fwd_prepare(struct sf_op_view *view) { fit_ids(view, 1, view->dims[2]); }
 
 static void embedding_fwd(struct sf_op_view *view) {
@@ -49,13 +37,6 @@ static void embedding_fwd(struct sf_op_view *view) {
   }
 }
 
-static bool embedding_bwd_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  out[0] = SF_OP_SHAPE(dims[0], dims[1]);
-  out[1] = SF_OP_SHAPE(1, dims[0]);
-  out[2] = SF_OP_SHAPE(dims[2], dims[1]);
-  return true;
-}
 static void embedding_bwd_prepare(struct sf_op_view *view) { fit_ids(view, 1, view->dims[2]); }
 
 static void embedding_bwd(struct sf_op_view *view) {
@@ -74,49 +55,38 @@ const struct sf_op sf_ops_rows[] = {
     {.name = "rotate",
      .family = "rotate",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 3,
-     .dim_count = 2,
-     .attr_count = 3,
-     .operands = {{"x", SF_OP_IN, SF_OP_INPUT, .strided = true},
-                  {"cos_sin", SF_OP_IN, SF_OP_FLOAT, SF_OP_UNIT},
-                  {"y", SF_OP_OUT, SF_OP_STORED, .strided = true}},
-     .dims = {"rows", "half"},
-     .attrs = {{"repeat", 4}, {"first", 40, .size = true}, {"inverse", 1}},
-     .sizes = {"rows x 2*half", "first+ceil(rows/(repeat+1)) x 2*half", "rows x 2*half"},
+     SF_OP_OPERANDS({"x", SF_OP_IN, SF_OP_INPUT, .strided = true},
+                    {"cos_sin", SF_OP_IN, SF_OP_FLOAT, SF_OP_UNIT},
+                    {"y", SF_OP_OUT, SF_OP_STORED, .strided = true}),
+     SF_OP_DIMS("rows", "half"),
+     SF_OP_ATTRS({"repeat", 4}, {"first", 40, .size = true}, {"inverse", 1}),
+     .sizes = {SF_OP_MATRIX(ROWS, SF_OP_TWICE + HALF), SF_OP_MATRIX(SF_OP_POSITIONS, SF_OP_TWICE + HALF),
+               SF_OP_MATRIX(ROWS, SF_OP_TWICE + HALF)},
      .formula =
          "y[i,j] = x[i,j] cos - x[i,half+j] sin, y[i,half+j] = x[i,half+j] cos + x[i,j] sin; cos = cos_sin[t,j], sin = cos_sin[t,half+j]\n"
          "Column j is paired with j + half (rotate half), not with its neighbour. Row i reads row t = first + i div (repeat + 1) of the table: repeat + 1 rows share a position.\n"
          "inverse: sin with the other sign, which is the backward.",
-     .shape = rotate_shape,
      .reference = rotate},
     {.name = "embedding_fwd",
      .family = "embedding",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 3,
-     .dim_count = 3,
-     .attr_count = 1,
-     .operands = {{"w", SF_OP_IN, SF_OP_INPUT}, {"ids", SF_OP_IN, SF_OP_INT32, SF_OP_ID}, {"y", SF_OP_OUT, SF_OP_INPUT, .bits = true}},
-     .dims = {"rows", "cols", "vocab"},
-     .attrs = {{"first", 60, .size = true}},
-     .sizes = {"vocab x cols", "rows", "rows x cols"},
+     SF_OP_OPERANDS({"w", SF_OP_IN, SF_OP_INPUT}, {"ids", SF_OP_IN, SF_OP_INT32, SF_OP_ID}, {"y", SF_OP_OUT, SF_OP_INPUT, .bits = true}),
+     SF_OP_DIMS("rows", "cols", "vocab"),
+     SF_OP_ATTRS({"first", 60, .size = true}),
+     .sizes = {SF_OP_MATRIX(VOCAB, COLS), SF_OP_VECTOR(ROWS), SF_OP_MATRIX(ROWS, COLS)},
      .formula = "y[i] = w[ids[i] - first] where first <= ids[i] < first + vocab, else zeros: w is a shard of the vocabulary",
-     .shape = embedding_fwd_shape,
      .prepare = embedding_fwd_prepare,
      .reference = embedding_fwd},
     {.name = "embedding_bwd",
      .family = "embedding",
      .backward = true,
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 3,
-     .dim_count = 3,
-     .attr_count = 1,
-     .operands = {{"dy", SF_OP_IN, SF_OP_INPUT}, {"ids", SF_OP_IN, SF_OP_INT32, SF_OP_ID}, {"dw", SF_OP_INOUT, SF_OP_FLOAT}},
-     .dims = {"rows", "cols", "vocab"},
-     .attrs = {{"first", 60, .size = true}},
-     .sizes = {"rows x cols", "rows", "vocab x cols"},
+     SF_OP_OPERANDS({"dy", SF_OP_IN, SF_OP_INPUT}, {"ids", SF_OP_IN, SF_OP_INT32, SF_OP_ID}, {"dw", SF_OP_INOUT, SF_OP_FLOAT}),
+     SF_OP_DIMS("rows", "cols", "vocab"),
+     SF_OP_ATTRS({"first", 60, .size = true}),
+     .sizes = {SF_OP_MATRIX(ROWS, COLS), SF_OP_VECTOR(ROWS), SF_OP_MATRIX(VOCAB, COLS)},
      .formula =
          "dw[ids[i] - first] = dw[ids[i] - first] + dy[i] where ids[i] lies within, as forward: it accumulates, and ids occur more than once",
-     .shape = embedding_bwd_shape,
      .prepare = embedding_bwd_prepare,
      .reference = embedding_bwd,
      .product = true},

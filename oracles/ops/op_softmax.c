@@ -2,6 +2,8 @@
 #include "oracles/ops/op_internal.h"
 #include "oracles/ops/softmax_row.h"
 
+enum { ROWS, COLS, N = 0 }; /* dimensions */
+
 double sf_op_row_top(const float *s, int64_t count, double top) {
   for (int64_t j = 0; j < count && !isnan(top); j++)
     if (!((double)s[j] <= top)) top = (double)s[j];
@@ -43,13 +45,6 @@ static int64_t first_seen(const struct sf_op_view *view, int64_t row) {
   return window > 0 && row >= window ? row + 1 - window : 0;
 }
 
-static bool causal_fwd_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  out[0] = out[2] = SF_OP_SHAPE(dims[0], dims[0]);
-  out[1] = sf_op_when(attrs[1], 1, 1);
-  out[3] = sf_op_when(attrs[1], 1, dims[0]);
-  return true;
-}
-
 static void causal_fwd(struct sf_op_view *view) {
   const int64_t n = view->dims[0];
   for (int64_t i = 0; i < n; i++) {
@@ -61,13 +56,6 @@ static void causal_fwd(struct sf_op_view *view) {
     sf_op_clear(want, 0, first);
     sf_op_clear(want, i + 1, n);
   }
-}
-
-static bool causal_bwd_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  out[0] = out[1] = out[3] = SF_OP_SHAPE(dims[0], dims[0]);
-  out[2] = sf_op_when(attrs[1], 1, dims[0]);
-  out[4] = sf_op_when(attrs[1], 1, 1);
-  return true;
 }
 
 static void causal_bwd(struct sf_op_view *view) {
@@ -89,16 +77,6 @@ static void causal_bwd(struct sf_op_view *view) {
 
 static int64_t end_seen(const struct sf_op_view *view, int64_t row) {
   return view->attrs[0] ? view->dims[1] - view->dims[0] + row + 1 : view->dims[1];
-}
-
-static bool rows_shape(struct sf_op_shape *out, const int64_t *dims, int operands, bool causal) {
-  return sf_op_shape_matrix(out, operands, dims[0], dims[1]) && !(causal && dims[0] > dims[1]);
-}
-static bool rows_fwd_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  return rows_shape(out, dims, 2, attrs[0]);
-}
-static bool rows_bwd_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  return rows_shape(out, dims, 3, attrs[0]);
 }
 
 static void rows_fwd(struct sf_op_view *view) {
@@ -123,74 +101,62 @@ const struct sf_op sf_ops_softmax[] = {
     {.name = "causal_softmax_fwd",
      .family = "causal_softmax",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 4,
-     .dim_count = 1,
-     .attr_count = 2,
-     .operands = {{"s", SF_OP_IN, SF_OP_FLOAT, SF_OP_SCORE},
-                  {"sink_logit", SF_OP_IN, SF_OP_FLOAT},
-                  {"p", SF_OP_OUT, SF_OP_STORED, .in_place = 1},
-                  {"sink_probs", SF_OP_OUT, SF_OP_FLOAT}},
-     .dims = {"n"},
-     .attrs = {{"window", 300, .size = true}, {"sink", 1}},
-     .sizes = {"n x n", "1 if sink", "n x n", "n if sink"},
+     SF_OP_OPERANDS({"s", SF_OP_IN, SF_OP_FLOAT, SF_OP_SCORE},
+                    {"sink_logit", SF_OP_IN, SF_OP_FLOAT},
+                    {"p", SF_OP_OUT, SF_OP_STORED, .in_place = 1},
+                    {"sink_probs", SF_OP_OUT, SF_OP_FLOAT}),
+     SF_OP_DIMS("n"),
+     SF_OP_ATTRS({"window", 300, .size = true}, {"sink", 1}),
+     .sizes = {SF_OP_MATRIX(N, N), SF_OP_VECTOR_WITH(SF_OP_ONE, 1 << 1), SF_OP_MATRIX(N, N), SF_OP_VECTOR_WITH(N, 1 << 1)},
      .formula = "p[i,j] = exp(s[i,j] - m) / sum, over the columns that row i sees, m being their largest; 0 elsewhere\n"
                 "Row i sees columns 0 .. i, with window > 0 the last `window` of them. s is scaled already.\n"
                 "sink: sink_logit joins each row's maximum and sum as one more score; sink_probs[i] is its probability, in fp32.",
-     .shape = causal_fwd_shape,
      .reference = causal_fwd},
     {.name = "causal_softmax_bwd",
      .family = "causal_softmax",
      .backward = true,
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 5,
-     .dim_count = 1,
-     .attr_count = 2,
-     .operands = {{"dp", SF_OP_IN, SF_OP_INPUT},
-                  {"p", SF_OP_IN, SF_OP_INPUT, SF_OP_UNIT},
-                  {"sink_probs", SF_OP_IN, SF_OP_FLOAT, SF_OP_UNIT},
-                  {"ds", SF_OP_OUT, SF_OP_STORED, .in_place = 1},
-                  {"sink_grad", SF_OP_INOUT, SF_OP_FLOAT}},
-     .dims = {"n"},
-     .attrs = {{"window", 300, .size = true}, {"sink", 1}},
-     .sizes = {"n x n", "n x n", "n if sink", "n x n", "1 if sink"},
+     SF_OP_OPERANDS({"dp", SF_OP_IN, SF_OP_INPUT},
+                    {"p", SF_OP_IN, SF_OP_INPUT, SF_OP_UNIT},
+                    {"sink_probs", SF_OP_IN, SF_OP_FLOAT, SF_OP_UNIT},
+                    {"ds", SF_OP_OUT, SF_OP_STORED, .in_place = 1},
+                    {"sink_grad", SF_OP_INOUT, SF_OP_FLOAT}),
+     SF_OP_DIMS("n"),
+     SF_OP_ATTRS({"window", 300, .size = true}, {"sink", 1}),
+     .sizes = {SF_OP_MATRIX(N, N), SF_OP_MATRIX(N, N), SF_OP_VECTOR_WITH(N, 1 << 1), SF_OP_MATRIX(N, N),
+               SF_OP_VECTOR_WITH(SF_OP_ONE, 1 << 1)},
      .formula =
          "ds[i,j] = p (dp - dot), dot = sum_j p dp, over the columns that row i sees (as forward); 0 elsewhere, whatever dp and p hold there\n"
          "sink_grad = sink_grad - sum_i sink_probs[i] dot[i]: it accumulates.",
-     .shape = causal_bwd_shape,
      .reference = causal_bwd},
     {.name = "softmax_fwd",
      .family = "softmax",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 2,
-     .dim_count = 2,
-     .attr_count = 1,
-     .operands = {{"s", SF_OP_IN, SF_OP_INPUT, SF_OP_SCORE, .strided = true},
-                  {"p", SF_OP_OUT, SF_OP_STORED, .strided = true, .in_place = 1}},
-     .dims = {"rows", "cols"},
+     SF_OP_OPERANDS({"s", SF_OP_IN, SF_OP_INPUT, SF_OP_SCORE, .strided = true},
+                    {"p", SF_OP_OUT, SF_OP_STORED, .strided = true, .in_place = 1}),
+     SF_OP_DIMS("rows", "cols"),
      .dim_min = {0, 1},
-     .attrs = {{"causal", 1}},
-     .sizes = {"rows x cols", "rows x cols"},
+     SF_OP_ATTRS({"causal", 1}),
+     .sizes = {SF_OP_MATRIX(ROWS, COLS), SF_OP_MATRIX(ROWS, COLS)},
+     .wide_with = 1 << 0,
      .formula =
          "p[i,j] = exp(s[i,j] - m) / sum, over the columns that row i sees, m being their largest; 0 elsewhere\n"
          "Row i sees all columns; with causal columns 0 .. cols - rows + i: the last row sees all, as the last query of a longer sequence of keys. rows <= cols then.\n"
          "s is scaled already. A row of -infinity alone is NaN.",
-     .shape = rows_fwd_shape,
      .reference = rows_fwd},
     {.name = "softmax_bwd",
      .family = "softmax",
      .backward = true,
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 3,
-     .dim_count = 2,
-     .attr_count = 1,
-     .operands = {{"dp", SF_OP_IN, SF_OP_INPUT}, {"p", SF_OP_IN, SF_OP_INPUT, SF_OP_UNIT}, {"ds", SF_OP_OUT, SF_OP_STORED, .in_place = 1}},
-     .dims = {"rows", "cols"},
+     SF_OP_OPERANDS({"dp", SF_OP_IN, SF_OP_INPUT}, {"p", SF_OP_IN, SF_OP_INPUT, SF_OP_UNIT},
+                    {"ds", SF_OP_OUT, SF_OP_STORED, .in_place = 1}),
+     SF_OP_DIMS("rows", "cols"),
      .dim_min = {0, 1},
-     .attrs = {{"causal", 1}},
-     .sizes = {"rows x cols", "rows x cols", "rows x cols"},
+     SF_OP_ATTRS({"causal", 1}),
+     .sizes = {SF_OP_MATRIX(ROWS, COLS), SF_OP_MATRIX(ROWS, COLS), SF_OP_MATRIX(ROWS, COLS)},
+     .wide_with = 1 << 0,
      .formula = "ds[i,j] = p (dp - sum_j p dp), over the columns that row i sees (as forward); 0 elsewhere, whatever dp and p hold there\n"
                 "With respect to the scores as forward reads them, without a factor.",
-     .shape = rows_bwd_shape,
      .reference = rows_bwd},
     {0},
 };

@@ -1,15 +1,9 @@
 /* Matrix products and sums, bounded for any order of their terms. */
 #include "oracles/ops/op_internal.h"
 
-static const float alphas[4] = {1.0f, 0.125f, -0.3f, 0.0f};
+enum { ROWS, COLS, COUNT = 0, M = 0, N, K }; /* dimensions */
 
-static bool gemm_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  const int64_t m = dims[0], n = dims[1], k = dims[2];
-  out[0] = attrs[0] ? SF_OP_SHAPE(k, m) : SF_OP_SHAPE(m, k);
-  out[1] = attrs[1] ? SF_OP_SHAPE(n, k) : SF_OP_SHAPE(k, n);
-  out[2] = SF_OP_SHAPE(m, n);
-  return true;
-}
+static const float alphas[4] = {1.0f, 0.125f, -0.3f, 0.0f};
 
 /* One element: the sum of alpha a b, and of c when accumulating, in any order. A product that is scaled at its end must itself stay in
  * range. */
@@ -37,13 +31,6 @@ static void gemm(struct sf_op_view *view) {
     for (int64_t j = 0; j < n; j++) view->at[2].want[i * n + j] = gemm_element(view, i, j);
 }
 
-static bool col_sum_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  out[0] = SF_OP_SHAPE(dims[0], dims[1]);
-  out[1] = SF_OP_SHAPE(1, dims[1]);
-  return true;
-}
-
 static void col_sum(struct sf_op_view *view) {
   for (int64_t j = 0; j < view->dims[1]; j++) {
     struct sf_num_sum sum = {0};
@@ -51,13 +38,6 @@ static void col_sum(struct sf_op_view *view) {
     for (int64_t r = 0; r < view->dims[0]; r++) sf_num_sum_add(&sum, sf_op_in(view, 0, r * view->dims[1] + j));
     view->at[1].want[j] = sf_num_sum_of(&sum);
   }
-}
-
-static bool reduction_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  out[0] = SF_OP_SHAPE(1, dims[0]);
-  out[1] = SF_OP_SHAPE(1, 1);
-  return true;
 }
 
 static void amax(struct sf_op_view *view) {
@@ -81,54 +61,41 @@ const struct sf_op sf_ops_sums[] = {
     {.name = "gemm",
      .family = "gemm",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 3,
-     .dim_count = 3,
-     .attr_count = 4,
-     .operands = {{"a", SF_OP_IN, SF_OP_INPUT, .strided = true},
-                  {"b", SF_OP_IN, SF_OP_INPUT, .strided = true},
-                  {"c", SF_OP_INOUT, SF_OP_STORED, .strided = true}},
-     .dims = {"m", "n", "k"},
-     .attrs = {{"trans_a", 1}, {"trans_b", 1}, {"accumulate", 1}, {"alpha", 3, alphas}},
-     .sizes = {"k x m if trans_a, else m x k", "n x k if trans_b, else k x n", "m x n"},
+     SF_OP_OPERANDS({"a", SF_OP_IN, SF_OP_INPUT, .strided = true},
+                    {"b", SF_OP_IN, SF_OP_INPUT, .strided = true},
+                    {"c", SF_OP_INOUT, SF_OP_STORED, .strided = true}),
+     SF_OP_DIMS("m", "n", "k"),
+     SF_OP_ATTRS({"trans_a", 1}, {"trans_b", 1}, {"accumulate", 1}, {"alpha", 3, alphas}),
+     .sizes = {{M, K, .turned_with = 1 << 0}, {K, N, .turned_with = 1 << 1}, SF_OP_MATRIX(M, N)},
      .formula =
          "c = alpha op(a) op(b), with accumulate c = c + alpha op(a) op(b); op is the transposed matrix with trans_a, trans_b\n"
          "Without accumulate what c held is not read, be it NaN; with k = 0 c becomes 0, with accumulate it stays. alpha is a factor like any other: 0 times infinity is NaN.\n"
          "Sums are fp32 in any order; c is rounded once, to the case's format.",
-     .shape = gemm_shape,
      .reference = gemm,
      .product = true},
     {.name = "col_sum",
      .family = "col_sum",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 2,
-     .dim_count = 2,
-     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_INOUT, SF_OP_FLOAT}},
-     .dims = {"rows", "cols"},
-     .sizes = {"rows x cols", "cols"},
+     SF_OP_OPERANDS({"x", SF_OP_IN, SF_OP_INPUT}, {"out", SF_OP_INOUT, SF_OP_FLOAT}),
+     SF_OP_DIMS("rows", "cols"),
+     .sizes = {SF_OP_MATRIX(ROWS, COLS), SF_OP_VECTOR(COLS)},
      .formula = "out[j] = out[j] + sum_i x[i,j]",
-     .shape = col_sum_shape,
      .reference = col_sum},
     {.name = "amax",
      .family = "amax",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 2,
-     .dim_count = 1,
-     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"amax", SF_OP_OUT, SF_OP_FLOAT}},
-     .dims = {"count"},
-     .sizes = {"count", "1"},
+     SF_OP_OPERANDS({"x", SF_OP_IN, SF_OP_INPUT}, {"amax", SF_OP_OUT, SF_OP_FLOAT}),
+     SF_OP_DIMS("count"),
+     .sizes = {SF_OP_VECTOR(COUNT), SF_OP_VECTOR(SF_OP_ONE)},
      .formula = "amax = max |x|; 0 of no elements, NaN when there is one",
-     .shape = reduction_shape,
      .reference = amax},
     {.name = "sum_squares",
      .family = "sum_squares",
      .stores = SF_OP_STORES_ALL,
-     .operand_count = 2,
-     .dim_count = 1,
-     .operands = {{"x", SF_OP_IN, SF_OP_INPUT}, {"sum", SF_OP_OUT, SF_OP_DOUBLE}},
-     .dims = {"count"},
-     .sizes = {"count", "1"},
+     SF_OP_OPERANDS({"x", SF_OP_IN, SF_OP_INPUT}, {"sum", SF_OP_OUT, SF_OP_DOUBLE}),
+     SF_OP_DIMS("count"),
+     .sizes = {SF_OP_VECTOR(COUNT), SF_OP_VECTOR(SF_OP_ONE)},
      .formula = "sum = sum x^2, in fp64",
-     .shape = reduction_shape,
      .reference = sum_squares},
     {0},
 };

@@ -1,6 +1,8 @@
 /* One step of Adam, and stochastic rounding. */
 #include "oracles/ops/op_internal.h"
 
+enum { COUNT }; /* dimensions */
+
 enum { LR, BETA2, STEP, EPSILON, DECAY, GRAD_SCALE };
 static const float rates[3] = {0.0009765625f, 0.0001f, 1.0f}, second_betas[2] = {0.95f, 0.999f}, epsilons[2] = {1e-8f, 1e-5f},
                    decays[2] = {0.0f, 0.1f}, scales[3] = {1.0f, 0.5f, 0.013f};
@@ -12,11 +14,6 @@ struct sf_op_adam sf_op_adam_of(const int64_t *attrs) {
   o.bias1 = (float)(1 - pow(o.beta1, (double)steps[attrs[STEP]]));
   o.bias2 = (float)(1 - pow(o.beta2, (double)steps[attrs[STEP]]));
   return o;
-}
-
-static bool adam_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  return sf_op_shape_vector(out, 5, dims[0]);
 }
 
 /* A constant that is rounded to fp32. */
@@ -38,11 +35,6 @@ static void adam(struct sf_op_view *view) {
     view->at[3].want[i] = v;
     view->at[4].want[i] = sf_num_sub(changed, old);
   }
-}
-
-static bool stochastic_shape(struct sf_op_shape *out, const int64_t *dims, const int64_t *attrs) {
-  (void)attrs;
-  return sf_op_shape_vector(out, 4, dims[0]);
 }
 
 /* Rounds to the bf16 neighbour away from zero if the fraction of their distance that x has covered and random / 2^16 make at least 1
@@ -70,43 +62,36 @@ const struct sf_op sf_ops_update[] = {
     {.name = "adam",
      .family = "adam",
      .stores = SF_OP_STORES_F32,
-     .operand_count = 5,
-     .dim_count = 1,
-     .attr_count = 6,
-     .operands = {{"grad", SF_OP_IN, SF_OP_FLOAT},
-                  {"master", SF_OP_INOUT, SF_OP_FLOAT},
-                  {"m", SF_OP_INOUT, SF_OP_FLOAT},
-                  {"v", SF_OP_INOUT, SF_OP_FLOAT, SF_OP_POSITIVE},
-                  {"delta", SF_OP_OUT, SF_OP_FLOAT}},
-     .dims = {"count"},
-     .attrs = {{"lr", 2, rates},
+     SF_OP_OPERANDS({"grad", SF_OP_IN, SF_OP_FLOAT},
+                    {"master", SF_OP_INOUT, SF_OP_FLOAT},
+                    {"m", SF_OP_INOUT, SF_OP_FLOAT},
+                    {"v", SF_OP_INOUT, SF_OP_FLOAT, SF_OP_POSITIVE},
+                    {"delta", SF_OP_OUT, SF_OP_FLOAT}),
+     SF_OP_DIMS("count"),
+     SF_OP_ATTRS({"lr", 2, rates},
                {"beta2", 1, second_betas},
                {"step", 2, steps},
                {"epsilon", 1, epsilons},
                {"weight_decay", 1, decays},
-               {"grad_scale", 2, scales}},
-     .sizes = {"count", "count", "count", "count", "count"},
+               {"grad_scale", 2, scales}),
+     .sizes = {SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT)},
      .formula = "g = grad_scale grad, m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g^2\n"
                 "master = master - lr (m / bias1 / (sqrt(v / bias2) + epsilon) + weight_decay master), delta = new master - old one\n"
                 "beta1 is 0.9, bias1 = 1 - beta1^step, bias2 = 1 - beta2^step. epsilon is added to the root; weight decay is AdamW's.\n"
                 "1 - beta2 is of 0.95 or 0.999 in double: of the fp32 number that the attribute has it is off by 1.3e-5.",
-     .shape = adam_shape,
      .reference = adam},
     {.name = "round_stochastic",
      .family = "round_stochastic",
      .stores = SF_OP_STORES_F32,
-     .operand_count = 4,
-     .dim_count = 1,
-     .operands = {{"next", SF_OP_IN, SF_OP_FLOAT},
-                  {"random", SF_OP_IN, SF_OP_UINT16, SF_OP_BITS},
-                  {"w", SF_OP_INOUT, SF_OP_FLOAT, .bits = true},
-                  {"delta", SF_OP_OUT, SF_OP_FLOAT}},
-     .dims = {"count"},
-     .sizes = {"count", "count", "count", "count"},
+     SF_OP_OPERANDS({"next", SF_OP_IN, SF_OP_FLOAT},
+                    {"random", SF_OP_IN, SF_OP_UINT16, SF_OP_BITS},
+                    {"w", SF_OP_INOUT, SF_OP_FLOAT, .bits = true},
+                    {"delta", SF_OP_OUT, SF_OP_FLOAT}),
+     SF_OP_DIMS("count"),
+     .sizes = {SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT)},
      .formula =
          "w = next rounded to bf16, away from zero where (next's low 16 bits) + random >= 2^16, else towards it; delta = new w - old w\n"
          "NaN and infinity stay.",
-     .shape = stochastic_shape,
      .reference = round_stochastic},
     {0},
 };

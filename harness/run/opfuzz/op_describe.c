@@ -78,8 +78,10 @@ static void print_formula(struct sf_text *out, const struct sf_op *op) {
   for (int32_t k = 0; k < op->operand_count; k++) {
     const struct sf_op_operand *o = &op->operands[k];
     const int8_t shares = o->in_place;
-    sf_line_append(out, "  %-5s %-11s %-6s %s%s%s%s\n", role_names[o->role], o->name, element_name(op, o), op->sizes[k],
-                   o->strided ? "; rows may be apart" : "", shares ? "; may lie on " : "", shares ? op->operands[shares - 1].name : "");
+    sf_line_append(out, "  %-5s %-11s %-6s ", role_names[o->role], o->name, element_name(op, o));
+    sf_op_size_append(out, op, k);
+    sf_line_append(out, "%s%s%s\n", o->strided ? "; rows may be apart" : "", shares ? "; may lie on " : "",
+                   shares ? op->operands[shares - 1].name : "");
   }
   for (int32_t k = 0; k < op->attr_count; k++) {
     sf_line_append(out, "%s", k ? "," : "  attributes");

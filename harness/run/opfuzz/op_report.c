@@ -25,7 +25,7 @@ static void report_errors(struct sf_text *out, const struct sf_op_error *e, cons
                           int32_t operand) {
   const int64_t dims_cols = e->worst < 0 ? 0 : 1;
   struct sf_op_shape shapes[SF_OP_OPERANDS_MAX];
-  op->shape(shapes, c->field + SF_OP_DIM, c->field + SF_OP_ATTR);
+  (void)sf_op_shapes(shapes, op, c->field + SF_OP_DIM, c->field + SF_OP_ATTR);
   const int64_t cols = shapes[operand].cols > 0 ? shapes[operand].cols : 1;
   sf_line_append(out, "error        %s: %.3g of the whole, %.3g of row %" PRId64, op->operands[operand].name, e->relative, e->row_relative,
                  e->row);

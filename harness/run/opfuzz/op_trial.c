@@ -133,7 +133,7 @@ void sf_op_trial_run(struct sf_op_outcome *outcome, struct sf_op_memory *memory,
   const struct sf_op_entry *entry = &target->entries[c->entry];
   memset(outcome, 0, sizeof *outcome);
   outcome->operand = -1;
-  entry->op->shape(shapes, c->field + SF_OP_DIM, c->field + SF_OP_ATTR);
+  (void)sf_op_shapes(shapes, entry->op, c->field + SF_OP_DIM, c->field + SF_OP_ATTR);
   sf_op_memory_fill(memory, target, c, shapes);
   if (!run_once(outcome, memory, runner, entry, c, 0)) return;
   if (!run_once(outcome, memory, runner, entry, c, 1)) return;

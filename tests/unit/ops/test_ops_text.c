@@ -102,14 +102,17 @@ static void test_op_sizes_random_dims_are_the_shapes(void **state) {
     struct sf_op_shape shapes[SF_OP_OPERANDS_MAX];
     for (int32_t k = 0; k < op->dim_count; k++) dims[k] = 1 + (int64_t)sf_pcg_below(&pcg, 40);
     for (int32_t k = 0; k < op->attr_count; k++) attrs[k] = (int64_t)sf_pcg_below(&pcg, (uint64_t)op->attrs[k].max + 1);
-    if (!op->shape(shapes, dims, attrs)) continue;
+    if (!sf_op_shapes(shapes, op, dims, attrs)) continue;
     for (int32_t k = 0; k < op->operand_count; k++) {
-      assert_non_null(op->sizes[k]);
-      struct reading r = {op, dims, attrs, op->sizes[k]};
+      struct sf_text text = {0};
+      sf_op_size_append(&text, op, k);
+      assert_false(text.failed);
+      struct reading r = {op, dims, attrs, text.data};
       const struct sf_op_shape said = read_size(&r);
-      if (said.rows == shapes[k].rows && said.cols == shapes[k].cols) continue;
-      fail_msg("%s, %s: \"%s\" is %d x %d, the shape %d x %d", op->name, op->operands[k].name, op->sizes[k], (int)said.rows, (int)said.cols,
-               (int)shapes[k].rows, (int)shapes[k].cols);
+      if (said.rows != shapes[k].rows || said.cols != shapes[k].cols)
+        fail_msg("%s, %s: \"%s\" is %d x %d, the shape %d x %d", op->name, op->operands[k].name, text.data, (int)said.rows, (int)said.cols,
+                 (int)shapes[k].rows, (int)shapes[k].cols);
+      sf_text_destroy(&text);
     }
   }
 }
@@ -133,7 +136,12 @@ static const char *referred(const struct sf_op *op) {
 
 static bool is_explained(const struct sf_op *op, const char *name) {
   bool said = has_word(op->formula, name) || has_word(referred(op), name);
-  for (int32_t k = 0; k < op->operand_count; k++) said |= has_word(op->sizes[k], name);
+  for (int32_t k = 0; k < op->operand_count; k++) {
+    struct sf_text size = {0};
+    sf_op_size_append(&size, op, k);
+    said |= has_word(size.data, name);
+    sf_text_destroy(&size);
+  }
   return said;
 }
 

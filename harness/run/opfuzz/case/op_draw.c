@@ -60,7 +60,7 @@ static bool fit_cost(const struct sf_op_target *target, const struct sf_op_entry
   for (int tries = 0; tries < 64; tries++) {
     struct sf_op_shape shapes[SF_OP_OPERANDS_MAX];
     int64_t *dims = c->field + SF_OP_DIM;
-    if (!op->shape(shapes, dims, c->field + SF_OP_ATTR)) return false;
+    if (!sf_op_shapes(shapes, op, dims, c->field + SF_OP_ATTR)) return false;
     if (cost(op, shapes, dims) <= target->max_elements) return true;
     int32_t largest = 0;
     for (int32_t i = 1; i < op->dim_count; i++)
@@ -207,7 +207,7 @@ bool sf_op_case_valid(const struct sf_op_target *target, const struct sf_op_case
     return false;
   }
   if (!formats_valid(entry, c, error)) return false;
-  if (!op->shape(own, c->field + SF_OP_DIM, c->field + SF_OP_ATTR)) {
+  if (!sf_op_shapes(own, op, c->field + SF_OP_DIM, c->field + SF_OP_ATTR)) {
     sf_error_set(error, SF_EINPUT, "%s has no such shape", op->name);
     return false;
   }

@@ -24,7 +24,7 @@ enum sf_status sf_op_operands_create(struct sf_op_operands *out, const struct sf
                                   .attrs = out->c.field + SF_OP_ATTR,
                                   .store = (enum sf_dtype)c->field[SF_OP_STORE],
                                   .plain_tails = *target->path};
-  op->shape(shapes, out->view.dims, out->view.attrs);
+  (void)sf_op_shapes(shapes, op, out->view.dims, out->view.attrs);
   const size_t count = (size_t)sf_op_case_elements(op, shapes) + 1;
   out->dense = sf_alloc(count * sizeof *out->dense);
   out->want = sf_alloc(count * sizeof *out->want);
