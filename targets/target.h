@@ -24,7 +24,7 @@ struct sf_rank_env {
   struct sf_device *device;
   struct sf_arena *arena;             /* of this rank and this trial */
   const struct sf_trace_sink *sink;
-  enum sf_fault fault;                /* SF_FAULT_NONE or the planted one */
+  uint64_t faults;                    /* which are planted: bits SF_FAULT_BIT */
   const struct sf_plugin_layers *layers; /* NULL, or what takes the place of built-in modules (targets/plugin/plugin_layers.h) */
   struct sf_plugin_model *model;         /* NULL, or what takes the place of the whole target (targets/plugin/plugin_model.h) */
   struct sf_walled_pool *walled; /* what a plugin is handed is taken from there, by all ranks of the process; NULL: from the arena */

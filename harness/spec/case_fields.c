@@ -108,7 +108,7 @@ const char *sf_case_choice(const struct sf_case *c, const char *path) {
 }
 
 bool sf_case_text_ok(const char *text) {
-  return text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/-")] == '\0';
+  return text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:,/-")] == '\0';
 }
 
 enum sf_status sf_case_field_check(const struct sf_field *field, int64_t value, struct sf_error *error) {
@@ -138,7 +138,7 @@ enum sf_status sf_case_field_put_text(struct sf_case *c, const struct sf_field *
   const size_t length = strlen(value);
   if (length >= field->size_bytes)
     return sf_error_set(error, SF_EINPUT, "%s: longer than %zu characters", field->path, field->size_bytes - 1);
-  if (!sf_case_text_ok(value)) return sf_error_set(error, SF_EINPUT, "%s: characters other than A-Z a-z 0-9 . _ : / -", field->path);
+  if (!sf_case_text_ok(value)) return sf_error_set(error, SF_EINPUT, "%s: characters other than A-Z a-z 0-9 . _ : , / -", field->path);
   char *at = (char *)c + field->offset;
   memset(at, 0, field->size_bytes); /* equal cases are equal bytes */
   memcpy(at, value, length);

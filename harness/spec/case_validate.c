@@ -13,7 +13,7 @@ static enum sf_status check_ranges(const struct sf_case *c, struct sf_error *err
     if (field->type == SF_FIELD_TEXT) {
       const char *text = (const char *)c + field->offset;
       if (memchr(text, '\0', field->size_bytes) == NULL) REFUSE("%s: longer than %zu characters", field->path, field->size_bytes - 1);
-      if (!sf_case_text_ok(text)) REFUSE("%s: characters other than A-Z a-z 0-9 . _ : / -", field->path);
+      if (!sf_case_text_ok(text)) REFUSE("%s: characters other than A-Z a-z 0-9 . _ : , / -", field->path);
       continue;
     }
     const enum sf_status status = sf_case_field_check(field, sf_case_field_get(c, field), error);

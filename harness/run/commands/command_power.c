@@ -38,13 +38,15 @@ struct searches {
   int32_t mutant_count;
 };
 
-static enum sf_status fill_searches(struct searches *out, const struct sf_campaign_options *campaign, bool all_mutants) {
+static enum sf_status fill_searches(struct searches *out, const struct sf_campaign_options *campaign, bool all_mutants,
+                                    struct sf_error *error) {
   const int32_t most = sf_mutant_count() + campaign->plant_count;
   out->mutants = sf_alloc((size_t)most * sizeof *out->mutants);
   out->names = sf_alloc((size_t)most * sizeof *out->names);
   if (!out->mutants || !out->names) return SF_ENOMEM;
   for (int32_t i = 0; i < campaign->plant_count; i++) {
     const char *id = campaign->plants[i];
+    if (strchr(id, ',')) return sf_error_set(error, SF_EUSAGE, "--plant: power searches for one at a time: give --plant several times");
     if (sf_mutation_is_named(id))
       out->mutants[out->mutant_count++] = id;
     else
@@ -165,7 +167,7 @@ static int run(void *context) {
   if (status == SF_OK) status = sf_common_campaign(&s.plants.campaign, &flags->common, &error);
   if (status == SF_OK && s.plants.campaign.pool.operations)
     status = sf_error_set(&error, SF_EUSAGE, "--target: planted bugs exist only for the built-in layers (--target builtin)");
-  if (status == SF_OK) status = fill_searches(&s, &s.plants.campaign, flags->mutants);
+  if (status == SF_OK) status = fill_searches(&s, &s.plants.campaign, flags->mutants, &error);
   s.plants.campaign.plant_count = 0;
   s.plants.campaign.progress = true;
   s.plants.seeds = (int32_t)flags->seeds;

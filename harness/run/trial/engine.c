@@ -167,7 +167,7 @@ enum sf_status sf_engine_prepare_ranks(struct sf_engine *engine, int32_t count) 
         .device = engine->device,
         .arena = engine->arenas[i],
         .sink = &engine->sink,
-        .fault = engine->fault,
+        .faults = engine->faults,
         .layers = engine->plugin && !engine->plugin->is_model ? &engine->plugin->layers : NULL,
         .model = engine->plugin && engine->plugin->is_model ? &engine->plugin->model : NULL,
         .walled = walled,
@@ -273,15 +273,11 @@ static enum sf_status run_candidate(struct sf_engine *engine, struct sf_outcome 
   return status != SF_OK ? sf_error_set(error, status, "%s while the case ran", sf_status_text(status)) : SF_OK;
 }
 
-/* Sets what the trial is to have planted: nothing, a fault or a mutant. */
+/* Sets what the trial is to have planted: nothing, faults or a mutant. */
 static enum sf_status plant(struct sf_engine *engine, const char *id, struct sf_error *error) {
-  engine->fault = SF_FAULT_NONE;
-  engine->is_mutant = *id && sf_mutation_is_named(id);
-  if (engine->is_mutant) return sf_mutant_find(&engine->mutation, id, error);
-  if (!*id) return SF_OK;
-  const enum sf_status status = sf_plant_id_check(id, error);
-  if (status == SF_OK) engine->fault = sf_plant_find(id)->fault;
-  return status;
+  engine->is_mutant = sf_mutation_is_named(id);
+  engine->faults = 0;
+  return engine->is_mutant ? sf_mutant_find(&engine->mutation, id, error) : sf_plants_read(&engine->faults, id, error);
 }
 
 /* Finds what a plugin replaces. */

@@ -37,7 +37,7 @@ struct sf_engine {
   /* The current trial. */
   const struct sf_case *c;
   struct sf_mesh mesh, second_mesh; /* second: after reloading */
-  enum sf_fault fault;
+  uint64_t faults; /* planted: bits SF_FAULT_BIT */
   struct sf_mutation mutation;
   bool is_mutant;                  /* mutation holds */
   struct sf_plugin_target *plugin; /* NULL: everything is built in */

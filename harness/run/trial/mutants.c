@@ -5,6 +5,7 @@
 #include "targets/builtin/parallel/labels.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static bool applies(enum sf_mutation_kind kind, const struct sf_comm_label *label) {
   return sf_mutation_applies(kind, label->op, label->reduce) && !(kind == SF_MUTATION_WRONG_GROUP && label->of_world);
@@ -54,11 +55,28 @@ enum sf_status sf_mutant_find(struct sf_mutation *out, const char *name, struct 
   return SF_OK;
 }
 
-enum sf_status sf_plant_id_check(const char *id, struct sf_error *error) {
-  struct sf_mutation mutation;
-  if (sf_mutation_is_named(id)) return sf_mutant_find(&mutation, id, error);
-  if (sf_plant_find(id) != NULL) return SF_OK;
+static enum sf_status refuse_plant(const char *id, struct sf_error *error) {
   struct sf_nearest nearest = sf_nearest_to(id);
   for (int fault = 1; fault < SF_FAULT_COUNT; fault++) sf_nearest_offer(&nearest, sf_plant_of((enum sf_fault)fault)->id);
   return sf_error_set(error, SF_EINPUT, "there is no plant '%s' (shardfuzz list plants)%s", id, sf_nearest_text(&nearest));
+}
+
+enum sf_status sf_plants_read(uint64_t *faults, const char *ids, struct sf_error *error) {
+  uint64_t read = 0;
+  for (const char *at = *ids != '\0' ? ids : NULL; at != NULL; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+    char id[SF_NAME_TEXT];
+    snprintf(id, sizeof id, "%.*s", (int)strcspn(at, ","), at);
+    const struct sf_plant *plant = sf_plant_find(id);
+    if (plant == NULL) return refuse_plant(id, error);
+    read |= SF_FAULT_BIT(plant->fault);
+  }
+  *faults = read;
+  return SF_OK;
+}
+
+enum sf_status sf_plant_id_check(const char *id, struct sf_error *error) {
+  struct sf_mutation mutation;
+  uint64_t faults = 0;
+  if (sf_mutation_is_named(id)) return sf_mutant_find(&mutation, id, error);
+  return *id != '\0' ? sf_plants_read(&faults, id, error) : refuse_plant(id, error);
 }

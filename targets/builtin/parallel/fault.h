@@ -6,7 +6,7 @@
 #include "targets/builtin/parallel/rank_run.h"
 
 /* Whether this bug is planted in the run. */
-static inline bool sf_fault(const struct sf_rank_env *env, enum sf_fault fault) { return env->fault == fault; }
+static inline bool sf_fault(const struct sf_rank_env *env, enum sf_fault fault) { return (env->faults & SF_FAULT_BIT(fault)) != 0; }
 
 /* embed-scatter-wrong-tp-group: this rank's tp index in the default rank order. */
 int32_t sf_fault_default_tp_index(const struct sf_rank_env *env);

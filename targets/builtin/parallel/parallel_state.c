@@ -1,6 +1,7 @@
 #include "targets/builtin/parallel/parallel_state.h"
 
 #include "targets/builtin/parallel/buffers.h"
+#include "targets/builtin/parallel/fault.h"
 
 struct sf_group sf_group_over(const struct sf_rank_env *env, const struct sf_mesh *mesh, unsigned axes) {
   int32_t *ranks = sf_rank_alloc(env, (size_t)mesh->world * sizeof *ranks);
@@ -50,7 +51,7 @@ struct sf_parallel_state sf_parallel_state_create(const struct sf_rank_env *env)
     s.tp_cp = group_over(env, SF_AXES(SF_AXIS_TP) | SF_AXES(SF_AXIS_CP));
     s.tp_cp_dp = group_over(env, SF_AXES(SF_AXIS_TP) | SF_AXES(SF_AXIS_CP) | SF_AXES(SF_AXIS_DP));
     /* fp8-amax-wrong-group: takes the ranks that hold other tokens, not those that hold other features. */
-    if (env->fault == SF_FAULT_FP8_AMAX_WRONG_GROUP) s.tp_cp = s.cp, s.tp_cp_dp = s.dp_cp;
+    if (sf_fault(env, SF_FAULT_FP8_AMAX_WRONG_GROUP)) s.tp_cp = s.cp, s.tp_cp_dp = s.dp_cp;
   }
   if ((env->layers != NULL || env->model != NULL) && s.tp_cp.size == 0)
     s.tp_cp = group_over(env, SF_AXES(SF_AXIS_TP) | SF_AXES(SF_AXIS_CP));
@@ -65,7 +66,7 @@ struct sf_parallel_state sf_parallel_state_create(const struct sf_rank_env *env)
   s.embedding = embedding_of(env, &s.pp);
   /* group-order-crosstalk: groups are made in rank-local order, so the n-th one has other members, here the data-parallel pair of the same
    * size. */
-  if (env->fault == SF_FAULT_GROUP_ORDER_CROSSTALK && s.embedding.size == 2 && s.pp.size == 2 && s.dp.size == 2) s.embedding = s.dp;
+  if (sf_fault(env, SF_FAULT_GROUP_ORDER_CROSSTALK) && s.embedding.size == 2 && s.pp.size == 2 && s.dp.size == 2) s.embedding = s.dp;
   s.first_stage = s.pp.index == 0;
   s.last_stage = s.pp.index == s.pp.size - 1;
   return s;

@@ -145,6 +145,21 @@ static void test_plant_id_check_unknown_refused(void **state) {
   assert_int_equal(sf_plant_id_check("mutant:adam.grad_norm:observe", NULL), SF_OK);
 }
 
+static void test_plants_read_list_gives_a_bit_for_each(void **state) {
+  (void)state;
+  uint64_t faults = 7;
+  assert_int_equal(sf_plants_read(&faults, "", NULL), SF_OK);
+  assert_int_equal(faults, 0);
+  assert_int_equal(sf_plants_read(&faults, "tp-embed-mask,attn-dq-wrong", NULL), SF_OK);
+  assert_int_equal(faults, SF_FAULT_BIT(SF_FAULT_TP_EMBED_MASK) | SF_FAULT_BIT(SF_FAULT_ATTN_DQ_WRONG));
+  static const char *const bad[] = {"tp-embed-mask,", ",tp-embed-mask", "tp-embed-mask,no-such-plant", "tp-embed-mask, attn-dq-wrong"};
+  for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    if (sf_plants_read(&faults, bad[i], NULL) != SF_EINPUT) fail_msg("\"%s\" passed", bad[i]);
+    if (sf_plant_id_check(bad[i], NULL) != SF_EINPUT) fail_msg("\"%s\" passed", bad[i]);
+  }
+  assert_int_equal(sf_plant_id_check("tp-embed-mask,attn-dq-wrong", NULL), SF_OK);
+}
+
 /* --- searches -------------------------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -203,6 +218,7 @@ int main(void) {
       cmocka_unit_test(test_labels_names_stand_once_and_messages_have_both_ends),
       cmocka_unit_test(test_mutant_list_every_name_is_found),
       cmocka_unit_test(test_plant_id_check_unknown_refused),
+      cmocka_unit_test(test_plants_read_list_gives_a_bit_for_each),
       cmocka_unit_test(test_mutant_power_run_fates_same_with_one_and_three_workers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

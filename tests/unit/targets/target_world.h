@@ -189,7 +189,7 @@ static inline struct world *world_create(const struct sf_case *c, enum sf_fault 
                                          .device = w->device,
                                          .arena = w->arenas[rank],
                                          .sink = &w->sink,
-                                         .fault = fault};
+                                         .faults = SF_FAULT_BIT(fault)};
     w->args[rank] = &w->envs[rank];
   }
   return w;
