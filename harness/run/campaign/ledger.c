@@ -214,6 +214,7 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
         .minimal = min && min->minimal,
         .report = report,
         .diagnosis = shown->diagnosis,
+        .shown = shown->shown,
         .known = sf_known_has(&ledger->options->known, shown->signature),
     };
     status = sf_store_add_finding(ledger->store, &finding, &ledger->error);

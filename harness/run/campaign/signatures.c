@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/sinks.h"
+#include "harness/run/campaign/causes.h"
 #include "harness/run/campaign/finding_files.h"
 
 #include <inttypes.h>
@@ -11,8 +12,31 @@
 
 struct reading {
   struct sf_signatures list;
+  struct evidence *evidence; /* of each */
+  int32_t evidence_count;
   const char *out_dir;
 };
+struct evidence {
+  char *shown;
+  struct sf_case *min;
+};
+
+/* What is known beside the signature and the diagnosis. */
+static enum sf_status add_evidence(struct reading *reading, const struct sf_store_finding *finding) {
+  struct evidence *grown = sf_grown(reading->evidence, reading->evidence_count, sizeof *grown);
+  if (!grown) return SF_ENOMEM;
+  reading->evidence = grown;
+  struct evidence *e = &grown[reading->evidence_count++];
+  *e = (struct evidence){.shown = sf_strdup(finding->shown ? finding->shown : "")};
+  if (!e->shown) return SF_ENOMEM;
+  if (!finding->min_json) return SF_OK;
+  e->min = sf_alloc(sizeof *e->min);
+  if (!e->min) return SF_ENOMEM;
+  if (sf_case_from_json(e->min, finding->min_json, strlen(finding->min_json), "", NULL) == SF_OK) return SF_OK;
+  sf_free(e->min); /* written by another version, whose fields this one does not know */
+  e->min = NULL;
+  return SF_OK;
+}
 
 static enum sf_status add(void *context, const struct sf_store_finding *finding) {
   struct reading *reading = context;
@@ -34,8 +58,49 @@ static enum sf_status add(void *context, const struct sf_store_finding *finding)
   s->what = strdup(finding->what ? finding->what : "");
   if (!s->report || !s->what) return SF_ENOMEM;
   snprintf(s->min_path, sizeof s->min_path, "%s/%s", s->directory, finding->min_json ? "min.json" : "case.json");
-  return SF_OK;
+  return add_evidence(reading, finding);
 }
+
+/* --- causes ---------------------------------------------------------------------------------------------------- */
+
+static struct sf_cause_evidence evidence_of(const struct reading *reading, int32_t which) {
+  return (struct sf_cause_evidence){.signature = reading->list.at[which].signature,
+                                    .shown = reading->evidence[which].shown,
+                                    .min = reading->evidence[which].min,
+                                    .diagnosis = &reading->list.at[which].diagnosis};
+}
+
+/* Findings that a third one joins have one cause, too. */
+static void join(struct sf_signatures *list, int32_t a, int32_t b) {
+  const int32_t first = list->at[a].cause < list->at[b].cause ? list->at[a].cause : list->at[b].cause,
+                other = list->at[a].cause < list->at[b].cause ? list->at[b].cause : list->at[a].cause;
+  for (int32_t i = 0; i < list->count; i++)
+    if (list->at[i].cause == other) list->at[i].cause = first;
+}
+
+static void find_causes(struct reading *reading) {
+  struct sf_signatures *list = &reading->list;
+  for (int32_t i = 0; i < list->count; i++) {
+    const struct sf_cause_evidence own = evidence_of(reading, i);
+    list->at[i].cause = i;
+    for (int32_t k = 0; k < i; k++) {
+      const struct sf_cause_evidence other = evidence_of(reading, k);
+      if (list->at[k].cause != list->at[i].cause && sf_findings_have_one_cause(&own, &other)) join(list, i, k);
+    }
+  }
+  for (int32_t i = 0; i < list->count; i++) {
+    list->cause_count += list->at[i].cause == i;
+    list->new_cause_count += list->at[i].cause == i && sf_signatures_is_new(list, i);
+  }
+}
+
+bool sf_signatures_is_new(const struct sf_signatures *signatures, int32_t cause) {
+  bool is_new = false;
+  for (int32_t i = cause; i < signatures->count; i++) is_new |= signatures->at[i].cause == cause && !signatures->at[i].known;
+  return is_new;
+}
+
+/* --- reading --------------------------------------------------------------------------------------------------- */
 
 enum sf_status sf_signatures_read(struct sf_signatures *out, const struct sf_campaign_options *options, struct sf_error *error) {
   const struct sf_store_options store_options = {.path = options->store_path, .mode = SF_STORE_READ};
@@ -46,8 +111,14 @@ enum sf_status sf_signatures_read(struct sf_signatures *out, const struct sf_cam
   status = sf_store_each_finding(store, add, &reading, error);
   sf_store_close(store);
   if (status == SF_ENOMEM) sf_error_set(error, status, "%s: out of memory", options->store_path);
-  if (status == SF_OK) *out = reading.list;
-  else sf_signatures_destroy(&reading.list);
+  if (status == SF_OK) {
+    find_causes(&reading);
+    *out = reading.list;
+  } else {
+    sf_signatures_destroy(&reading.list);
+  }
+  for (int32_t i = 0; i < reading.evidence_count; i++) sf_free(reading.evidence[i].shown), sf_free(reading.evidence[i].min);
+  sf_free(reading.evidence);
   return status;
 }
 
@@ -57,40 +128,58 @@ void sf_signatures_destroy(struct sf_signatures *signatures) {
   memset(signatures, 0, sizeof *signatures);
 }
 
-static bool same_diagnosis(const struct sf_signature *a, const struct sf_signature *b) {
-  char line[SF_DIAGNOSIS_LINE_TEXT], other[SF_DIAGNOSIS_LINE_TEXT];
-  sf_diagnosis_line(line, &a->diagnosis);
-  sf_diagnosis_line(other, &b->diagnosis);
-  return *line && sf_diagnosis_same_line(line, other);
-}
+/* --- what people read ------------------------------------------------------------------------------------------ */
 
-static void append_signature(struct sf_text *out, const struct sf_signature *s) {
-  sf_line_append(out, "  %-60s %6" PRId64 " case%s, first %" PRId64 "%s  %s\n", s->signature, s->count, s->count == 1 ? "" : "s",
+static void append_signature(struct sf_text *out, const struct sf_signature *s, const char *indent) {
+  sf_line_append(out, "%s%-60s %6" PRId64 " case%s, first %" PRId64 "%s  %s\n", indent, s->signature, s->count, s->count == 1 ? "" : "s",
                  s->first_index, s->known ? " (known)" : "", s->directory);
 }
 
-static bool is_first_of_its_diagnosis(const struct sf_signatures *signatures, int32_t which) {
-  for (int32_t i = 0; i < which; i++)
-    if (same_diagnosis(&signatures->at[i], &signatures->at[which])) return false;
-  return true;
+/* Whether there is nothing to say of a signature that others of its cause do not say: an earlier one says the same, or it has no
+ * diagnosis and another one has, or is the first. */
+static bool is_said(const struct sf_signatures *signatures, int32_t which) {
+  const struct sf_signature *s = &signatures->at[which];
+  const bool says_nothing = s->diagnosis.cls == SF_DIAGNOSIS_UNKNOWN;
+  for (int32_t i = s->cause; i < signatures->count; i++) {
+    const struct sf_diagnosis *other = &signatures->at[i].diagnosis;
+    if (i == which || signatures->at[i].cause != s->cause) continue;
+    if (says_nothing && (i < which || other->cls != SF_DIAGNOSIS_UNKNOWN)) return true;
+    if (i < which && sf_diagnosis_says_the_same(other, &s->diagnosis)) return true;
+  }
+  return false;
 }
 
 void sf_signatures_text(struct sf_text *out, const struct sf_signatures *signatures) {
-  for (int32_t i = 0; i < signatures->count; i++) {
-    const struct sf_signature *first = &signatures->at[i];
-    char line[SF_DIAGNOSIS_LINE_TEXT];
-    int32_t alike = 1;
-    if (!is_first_of_its_diagnosis(signatures, i)) continue;
-    append_signature(out, first);
-    for (int32_t j = i + 1; j < signatures->count; j++) {
-      if (!same_diagnosis(first, &signatures->at[j])) continue;
-      append_signature(out, &signatures->at[j]);
-      alike++;
+  char line[SF_DIAGNOSIS_LINE_TEXT];
+  for (int32_t cause = 0; cause < signatures->count; cause++) {
+    if (signatures->at[cause].cause != cause) continue;
+    append_signature(out, &signatures->at[cause], "  ");
+    for (int32_t i = cause + 1; i < signatures->count; i++)
+      if (signatures->at[i].cause == cause) append_signature(out, &signatures->at[i], "    also ");
+    for (int32_t i = cause; i < signatures->count; i++) {
+      if (signatures->at[i].cause != cause || is_said(signatures, i)) continue;
+      sf_diagnosis_line(line, &signatures->at[i].diagnosis);
+      if (*line) sf_line_append(out, "    diagnosis: %s\n", line);
     }
-    sf_diagnosis_line(line, &first->diagnosis);
-    if (*line && alike > 1) sf_line_append(out, "    diagnosis of these %d: %s\n", alike, line);
-    else if (*line) sf_line_append(out, "    diagnosis: %s\n", line);
   }
+}
+
+/* One item for a cause: its first new signature, or its first, and the names of the others. */
+static void report_cause(struct sf_report *report, const struct sf_signatures *signatures, int32_t cause, const char *replay_options) {
+  const bool is_new = sf_signatures_is_new(signatures, cause);
+  int32_t shown = cause;
+  while (is_new && (signatures->at[shown].cause != cause || signatures->at[shown].known)) shown++;
+  const struct sf_signature *found = &signatures->at[shown];
+  struct sf_report_item *item = sf_report_add(report, "fuzz", is_new ? "new" : "known", is_new ? SF_REPORT_FAILED : SF_REPORT_PASSED);
+  sf_text_append(&item->name, "%s", found->signature);
+  sf_text_append(&item->text, "%s", found->report);
+  for (int32_t i = cause; i < signatures->count; i++) {
+    const struct sf_signature *also = &signatures->at[i];
+    if (i != shown && also->cause == cause)
+      sf_line_append(&item->text, "one cause    %s%s\n", also->signature, also->known ? " (known)" : "");
+  }
+  sf_finding_message(&item->message, is_new ? found->signature : NULL, found->what, &found->diagnosis);
+  sf_replay_append(&item->next, found->min_path, replay_options, 0);
 }
 
 void sf_campaign_report(struct sf_report *report, const struct sf_campaign_result *result, const struct sf_signatures *signatures,
@@ -104,14 +193,7 @@ void sf_campaign_report(struct sf_report *report, const struct sf_campaign_resul
                  s->cases, result->seconds, s->by_verdict[SF_VERDICT_PASS], s->by_verdict[SF_VERDICT_FINDING],
                  s->by_verdict[SF_VERDICT_INCONCLUSIVE], s->by_verdict[SF_VERDICT_SKIP],
                  *s->inconclusive_reason ? "; last inconclusive: " : "");
-  for (int32_t i = 0; i < signatures->count; i++) {
-    const struct sf_signature *found = &signatures->at[i];
-    struct sf_report_item *item =
-        sf_report_add(report, "fuzz", found->known ? "known" : "new", found->known ? SF_REPORT_PASSED : SF_REPORT_FAILED);
-    sf_text_append(&item->name, "%s", found->signature);
-    sf_text_append(&item->text, "%s", found->report);
-    sf_finding_message(&item->message, found->known ? NULL : found->signature, found->what, &found->diagnosis);
-    sf_replay_append(&item->next, found->min_path, replay_options, 0);
-  }
+  for (int32_t i = 0; i < signatures->count; i++)
+    if (signatures->at[i].cause == i) report_cause(report, signatures, i, replay_options);
   sf_report_campaign(report, result->seconds, nothing);
 }

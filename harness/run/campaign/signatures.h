@@ -1,4 +1,4 @@
-/* A campaign's findings by signature, read from its store: for the summary at its end and for --json. */
+/* A campaign's findings by signature and by cause, read from its store: for the summary at its end, for --json and for the gate. */
 #ifndef SF_RUN_SIGNATURES_H
 #define SF_RUN_SIGNATURES_H
 
@@ -12,23 +12,27 @@ struct sf_signature {
   int32_t trials, trials_max; /* of shrinking, and at most; 0: not shrunk */
   bool minimal;
   bool known;
-  struct sf_diagnosis diagnosis;                             /* of the smallest case; text "" when there is none */
-  char *report, *what;                                       /* as in report.txt; what is wrong, in a line; owned */
+  int32_t cause;                 /* index of the first signature of its cause (causes.h): its own where it is that */
+  struct sf_diagnosis diagnosis; /* of the smallest case; text "" when there is none */
+  char *report, *what;           /* as in report.txt; what is wrong, in a line; owned */
   char directory[SF_PATH_TEXT - 16], min_path[SF_PATH_TEXT]; /* the finding's folder, and in it the file of the smallest case */
 };
 
-/* By ascending index of the case. */
+/* By ascending index of the case. Those of one cause are one distinct finding, which has the name of the first. It is new while one of its
+ * signatures is not known: another fault may hide behind that one. */
 struct sf_signatures {
-  int32_t count;
+  int32_t count, cause_count, new_cause_count;
   struct sf_signature *at;
 };
 
 /* Reads the store that the options name. Fails as sf_store_open, and with SF_ENOMEM; *out is to be destroyed only on success. */
 enum sf_status sf_signatures_read(struct sf_signatures *out, const struct sf_campaign_options *options, struct sf_error *error) SF_MUST_USE;
 void sf_signatures_destroy(struct sf_signatures *signatures); /* takes what is zeroed */
-/* Appends a line for each, and below those with the same diagnosis, which are put together, the diagnosis. */
+/* Whether a signature of this cause is not known. */
+bool sf_signatures_is_new(const struct sf_signatures *signatures, int32_t cause);
+/* Appends a line for each cause, named by its first signature, and below it its further signatures and what the diagnoses say. */
 void sf_signatures_text(struct sf_text *out, const struct sf_signatures *signatures);
-/* Fills a zeroed report, which the caller destroys, with a campaign's result: each signature, and the campaign as a whole. nothing: "", or
+/* Fills a zeroed report, which the caller destroys, with a campaign's result: each cause, and the campaign as a whole. nothing: "", or
  * why nothing could be judged. replay_options: as in the campaign's options. */
 void sf_campaign_report(struct sf_report *report, const struct sf_campaign_result *result, const struct sf_signatures *signatures,
                         const char *nothing, const char *replay_options);

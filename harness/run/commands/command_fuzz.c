@@ -145,13 +145,16 @@ static enum sf_status fill(struct sf_campaign_options *out, const struct fuzz_fl
   return status == SF_OK ? choose_store(out, flags, error) : status;
 }
 
-/* "1 distinct finding, new:", "3 distinct findings, 1 new:". */
-static void print_distinct(FILE *to, int64_t count, int64_t new_count) {
-  sf_print(to, "%" PRId64 " distinct finding%s, ", count, count == 1 ? "" : "s");
+/* "1 distinct finding, new:", "3 distinct findings under 5 signatures, 1 new:". */
+static void print_distinct(FILE *to, const struct sf_signatures *signatures) {
+  const int32_t count = signatures->cause_count, new_count = signatures->new_cause_count;
+  sf_print(to, "%d distinct finding%s", count, count == 1 ? "" : "s");
+  if (signatures->count > count) sf_print(to, " under %d signatures", signatures->count);
+  sf_print(to, ", ");
   if (new_count == 0)
     sf_print(to, "known:\n");
   else if (new_count < count)
-    sf_print(to, "%" PRId64 " new:\n", new_count);
+    sf_print(to, "%d new:\n", new_count);
   else
     sf_print(to, count == 2 ? "both new:\n" : count > 2 ? "all new:\n" : "new:\n");
 }
@@ -179,7 +182,7 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
              r->cover.pairs, *r->not_covered ? "; not yet run together, for example: " : "", r->not_covered);
   }
   if (s->signatures) {
-    print_distinct(to, s->signatures, r->new_signatures);
+    print_distinct(to, signatures);
     sf_signatures_text(&text, signatures);
     sf_print_lines(to, text.failed ? "  (out of memory)\n" : text.data);
     sf_text_destroy(&text);

@@ -62,6 +62,7 @@ static void print_item(FILE *to, const struct sf_gate_item *item) {
   struct sf_text text = {0};
   sf_line_append(&text, "%-14s %s\n", sf_gate_state_text(item->state), item->name);
   if (item->state == SF_GATE_UNEXPECTED || item->state == SF_GATE_STALE) sf_line_append_all(&text, indent, item->text);
+  if (*item->cause && strcmp(item->cause, item->name) != 0) sf_line_append(&text, "%sone cause with %s\n", indent, item->cause);
   sf_diagnosis_line(line, &item->diagnosis);
   if (*line) sf_line_append(&text, "%s%s\n", indent, line);
   if (*item->min_path) {

@@ -96,9 +96,10 @@ static json_t *signatures_of(const struct sf_signatures *signatures) {
   json_t *array = json_array();
   for (int32_t i = 0; i < signatures->count; i++) {
     const struct sf_signature *s = &signatures->at[i];
-    json_array_append_new(array, json_pack("{s:o, s:I, s:I, s:b, s:o, s:o, s:o}", "signature", sf_json_text(s->signature), "count",
-                                           (json_int_t)s->count, "first_index", (json_int_t)s->first_index, "known", s->known, "diagnosis",
-                                           sf_json_diagnosis(&s->diagnosis), "min", sf_json_text(s->min_path), "shrunk", shrunk_of(s)));
+    json_array_append_new(array, json_pack("{s:o, s:o, s:I, s:I, s:b, s:o, s:o, s:o}", "signature", sf_json_text(s->signature), "cause",
+                                           sf_json_text(signatures->at[s->cause].signature), "count", (json_int_t)s->count, "first_index",
+                                           (json_int_t)s->first_index, "known", s->known, "diagnosis", sf_json_diagnosis(&s->diagnosis),
+                                           "min", sf_json_text(s->min_path), "shrunk", shrunk_of(s)));
   }
   return array;
 }
@@ -108,17 +109,22 @@ json_t *sf_json_of_campaign(const struct sf_campaign_result *r, const struct sf_
   const double tensors = (double)(s->checked + s->unchecked);
   char nothing[480];
   sf_campaign_nothing_text(nothing, sizeof nothing, r);
-  return json_pack("{s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o*}",
-                   "seed", (json_int_t)r->seed, "interrupted", r->interrupted, "cases", (json_int_t)s->cases, "passed",
-                   (json_int_t)s->by_verdict[SF_VERDICT_PASS], "findings", (json_int_t)s->by_verdict[SF_VERDICT_FINDING], "inconclusive",
-                   (json_int_t)s->by_verdict[SF_VERDICT_INCONCLUSIVE], "skipped", (json_int_t)s->by_verdict[SF_VERDICT_SKIP], "crashed",
-                   (json_int_t)r->crashed, "hung", (json_int_t)r->hung, "flaky", (json_int_t)s->flaky, "signatures",
-                   (json_int_t)s->signatures, "new_signatures", (json_int_t)r->new_signatures, "by_signature",
-                   signatures ? signatures_of(signatures) : NULL, "waiting", (json_int_t)r->waiting, "checked", (json_int_t)s->checked,
-                   "unchecked", (json_int_t)s->unchecked, "unchecked_share", real(tensors > 0 ? (double)s->unchecked / tensors : 0),
-                   "space", space_of(s), "cover", cover_of(&r->cover), "seconds", real(r->seconds), "cases_per_s",
-                   real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0), "reason",
-                   sf_campaign_judged_nothing(r) ? sf_json_text(nothing) : NULL);
+  json_t *object =
+      json_pack("{s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o*}", "seed",
+                (json_int_t)r->seed, "interrupted", r->interrupted, "cases", (json_int_t)s->cases, "passed",
+                (json_int_t)s->by_verdict[SF_VERDICT_PASS], "findings", (json_int_t)s->by_verdict[SF_VERDICT_FINDING], "inconclusive",
+                (json_int_t)s->by_verdict[SF_VERDICT_INCONCLUSIVE], "skipped", (json_int_t)s->by_verdict[SF_VERDICT_SKIP], "crashed",
+                (json_int_t)r->crashed, "hung", (json_int_t)r->hung, "flaky", (json_int_t)s->flaky, "signatures", (json_int_t)s->signatures,
+                "new_signatures", (json_int_t)r->new_signatures, "by_signature", signatures ? signatures_of(signatures) : NULL, "waiting",
+                (json_int_t)r->waiting, "checked", (json_int_t)s->checked, "unchecked", (json_int_t)s->unchecked, "unchecked_share",
+                real(tensors > 0 ? (double)s->unchecked / tensors : 0), "space", space_of(s), "cover", cover_of(&r->cover), "seconds",
+                real(r->seconds), "cases_per_s", real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0), "reason",
+                sf_campaign_judged_nothing(r) ? sf_json_text(nothing) : NULL);
+  if (object && signatures) {
+    json_object_set_new(object, "causes", json_integer(signatures->cause_count));
+    json_object_set_new(object, "new_causes", json_integer(signatures->new_cause_count));
+  }
+  return object;
 }
 
 /* The number of cases up to an index; null for -1. */
@@ -236,9 +242,10 @@ json_t *sf_json_of_gate(const struct sf_gate_result *r) {
   for (int32_t i = 0; i < r->item_count; i++) {
     const struct sf_gate_item *item = &r->items[i];
     if (i < r->corpus_count && item->state == SF_GATE_OK) continue;
-    json_array_append_new(items, json_pack("{s:o, s:s, s:o, s:o, s:o}", "name", sf_json_text(item->name), "state",
-                                           sf_gate_state_text(item->state), "text", sf_json_text(item->text), "diagnosis",
-                                           sf_json_diagnosis(&item->diagnosis), "min", sf_json_text(item->min_path)));
+    json_array_append_new(items, json_pack("{s:o, s:s, s:o, s:o, s:o, s:o}", "name", sf_json_text(item->name), "state",
+                                           sf_gate_state_text(item->state), "cause", *item->cause ? sf_json_text(item->cause) : json_null(),
+                                           "text", sf_json_text(item->text), "diagnosis", sf_json_diagnosis(&item->diagnosis), "min",
+                                           sf_json_text(item->min_path)));
   }
   return json_pack("{s:b, s:i, s:i, s:i, s:{s:i, s:i}, s:o, s:o, s:o*}", "passed", r->passed, "corpus", r->corpus_count, "corpus_failed",
                    r->corpus_failed, "corpus_not_replayed", r->corpus_not_run, "known", "entries", r->known_count, "seen", r->known_seen,

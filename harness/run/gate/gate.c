@@ -257,26 +257,35 @@ static enum sf_status ask_base_of_new(struct gate *g) {
   return status;
 }
 
+static enum sf_status list_finding(struct gate *g, const struct sf_signature *s, const char *cause) {
+  struct sf_gate_item *item = add_item(g);
+  if (!item) return SF_ENOMEM;
+  snprintf(item->name, sizeof item->name, "%s", s->signature);
+  snprintf(item->cause, sizeof item->cause, "%s", cause);
+  snprintf(item->text, sizeof item->text, "%.*s", (int)sf_utf8_cut(s->report, sizeof item->text - 1), s->report);
+  snprintf(item->what, sizeof item->what, "%.*s", (int)sf_utf8_cut(s->what, sizeof item->what - 1), s->what);
+  snprintf(item->min_path, sizeof item->min_path, "%s", s->min_path);
+  item->diagnosis = s->diagnosis;
+  item->state = s->known ? SF_GATE_KNOWN : SF_GATE_NEW;
+  note_seen(g, item->name);
+  return SF_OK;
+}
+
 static enum sf_status list_findings(struct gate *g) {
   struct sf_signatures found = {0};
   enum sf_status status = sf_signatures_read(&found, &g->options->campaign, g->error);
-  for (int32_t i = 0; status == SF_OK && i < found.count; i++) {
-    const struct sf_signature *s = &found.at[i];
-    struct sf_gate_item *item = add_item(g);
-    if (!item) {
-      status = SF_ENOMEM;
-      break;
-    }
-    snprintf(item->name, sizeof item->name, "%s", s->signature);
-    snprintf(item->text, sizeof item->text, "%.*s", (int)sf_utf8_cut(s->report, sizeof item->text - 1), s->report);
-    snprintf(item->what, sizeof item->what, "%.*s", (int)sf_utf8_cut(s->what, sizeof item->what - 1), s->what);
-    snprintf(item->min_path, sizeof item->min_path, "%s", s->min_path);
-    item->diagnosis = s->diagnosis;
-    item->state = s->known ? SF_GATE_KNOWN : SF_GATE_NEW;
-    note_seen(g, item->name);
-  }
+  for (int32_t cause = 0; cause < found.count; cause++)
+    for (int32_t i = cause; status == SF_OK && i < found.count; i++)
+      if (found.at[i].cause == cause) status = list_finding(g, &found.at[i], found.at[cause].signature);
   sf_signatures_destroy(&found);
   return status;
+}
+
+int32_t sf_gate_cause_end(const struct sf_gate_result *result, int32_t first) {
+  const struct sf_gate_item *items = result->items;
+  int32_t end = first + 1;
+  while (*items[first].cause && end < result->item_count && strcmp(items[end].cause, items[first].cause) == 0) end++;
+  return end;
 }
 
 static enum sf_status fuzz(struct gate *g) {
@@ -307,7 +316,12 @@ static void tell_time(struct sf_gate_result *r, double seconds) {
 static void conclude(struct gate *g) {
   struct sf_gate_result *r = g->result;
   tell_time(r, g->options->campaign.seconds);
-  for (int32_t i = 0; i < r->item_count; i++) r->failed_count += sf_gate_item_fails(&r->items[i]);
+  for (int32_t i = 0, end; i < r->item_count; i = end) {
+    bool fails = false;
+    end = sf_gate_cause_end(r, i);
+    for (int32_t k = i; k < end; k++) fails |= sf_gate_item_fails(&r->items[k]);
+    r->failed_count += fails;
+  }
   r->passed = r->failed_count == 0 && !*r->nothing;
 }
 

@@ -35,6 +35,8 @@ enum sf_gate_state {
 struct sf_gate_item {
   char name[SF_PATH_TEXT]; /* corpus file, or signature of a finding or of a stale entry of the known list */
   enum sf_gate_state state;
+  char cause[SF_SIGNATURE_TEXT]; /* of a finding: the name of the first one that has its cause (campaign/causes.h): its own where it is
+                                    that; findings of one cause stand together */
   char text[1400];               /* why it fails; a report's first lines */
   char what[600];                /* what is wrong with a finding, in a line; else "" */
   char min_path[SF_PATH_TEXT];   /* of a finding */
@@ -49,7 +51,7 @@ struct sf_gate_result {
   struct sf_gate_item *items;
   struct sf_campaign_result campaign;
   char nothing[480];    /* "" or why the gate has seen too little (no time, nothing judged), one line; then it has not passed */
-  int32_t failed_count; /* items that fail the gate */
+  int32_t failed_count; /* items that fail the gate; findings of one cause count once */
   bool passed;
 };
 
@@ -63,6 +65,9 @@ const char *sf_gate_state_text(enum sf_gate_state state); /* the text above */
 static inline bool sf_gate_item_fails(const struct sf_gate_item *item) {
   return item->state == SF_GATE_NEW || item->state == SF_GATE_UNEXPECTED;
 }
+
+/* The end of the items that have a cause in common with this one, which is the first of them. */
+int32_t sf_gate_cause_end(const struct sf_gate_result *result, int32_t first);
 
 /* "shardfuzz replay .." of a finding's smallest case, or of a case of the corpus. */
 void sf_gate_append_replay(struct sf_text *out, const struct sf_gate_item *item);

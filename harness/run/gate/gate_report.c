@@ -1,4 +1,5 @@
 /* The gate's report. */
+#include "harness/base/sinks.h"
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/gate/gate.h"
 
@@ -10,15 +11,21 @@ void sf_gate_append_replay(struct sf_text *out, const struct sf_gate_item *item)
   sf_replay_append(out, *item->min_path ? item->min_path : item->name, item->replay_options, 0);
 }
 
-static void add_item(struct sf_report *report, const struct sf_gate_item *item, bool of_corpus) {
+static struct sf_report_item *add_item(struct sf_report *report, const struct sf_gate_item *item, bool of_corpus) {
   const bool fails = sf_gate_item_fails(item), not_run = item->state == SF_GATE_NOT_RUN, is_stale = item->state == SF_GATE_STALE;
-  struct sf_report_item *out =
-      sf_report_add(report, of_corpus ? "corpus" : is_stale ? "known list" : "fuzz", sf_gate_state_text(item->state),
-                    fails ? SF_REPORT_FAILED : not_run ? SF_REPORT_ERROR : SF_REPORT_PASSED);
+  struct sf_report_item *out = sf_report_add(report,
+                                             of_corpus  ? "corpus"
+                                             : is_stale ? "known list"
+                                                        : "fuzz",
+                                             sf_gate_state_text(item->state),
+                                             fails     ? SF_REPORT_FAILED
+                                             : not_run ? SF_REPORT_ERROR
+                                                       : SF_REPORT_PASSED);
   out->is_quiet = item->state == SF_GATE_OK;
   out->seconds = item->seconds;
   sf_text_append(&out->name, "%s", item->name);
-  if (not_run) sf_text_append(&out->message, "not replayed: out of time");
+  if (not_run)
+    sf_text_append(&out->message, "not replayed: out of time");
   else
     sf_finding_message(&out->message, fails && item->state == SF_GATE_NEW ? item->name : NULL, *item->what ? item->what : item->text,
                        &item->diagnosis);
@@ -27,6 +34,17 @@ static void add_item(struct sf_report *report, const struct sf_gate_item *item, 
     sf_text_append(&out->next, "%s", item->text);
   else
     sf_gate_append_replay(&out->next, item);
+  return out;
+}
+
+/* One item for the findings of a cause: the first that fails, or the first, and the names of the others. */
+static void add_cause(struct sf_report *report, const struct sf_gate_result *result, int32_t first, int32_t end) {
+  int32_t shown = first;
+  while (shown < end && !sf_gate_item_fails(&result->items[shown])) shown++;
+  if (shown == end) shown = first;
+  struct sf_report_item *out = add_item(report, &result->items[shown], first < result->corpus_count);
+  for (int32_t i = first; i < end; i++)
+    if (i != shown) sf_line_append(&out->text, "one cause    %s (%s)\n", result->items[i].name, sf_gate_state_text(result->items[i].state));
 }
 
 void sf_gate_report(struct sf_report *report, const struct sf_gate_result *result) {
@@ -39,6 +57,9 @@ void sf_gate_report(struct sf_report *report, const struct sf_gate_result *resul
                  "%" PRId64 " cases in %.0f s, %" PRId64 " with findings, %" PRId64 " inconclusive%s", result->campaign.cases_run,
                  result->campaign.seconds, s->by_verdict[SF_VERDICT_FINDING], s->by_verdict[SF_VERDICT_INCONCLUSIVE],
                  *s->inconclusive_reason ? ", the last: " : "");
-  for (int32_t i = 0; i < result->item_count; i++) add_item(report, &result->items[i], i < result->corpus_count);
+  for (int32_t i = 0, end; i < result->item_count; i = end) {
+    end = sf_gate_cause_end(result, i);
+    add_cause(report, result, i, end);
+  }
   sf_report_campaign(report, result->campaign.seconds, result->nothing);
 }

@@ -81,13 +81,14 @@ struct sf_store_finding {
   int32_t trials, trials_max;                /* that shrinking to it took, of at most so many; 0: it was not shrunk, or nobody noted it */
   bool minimal;                              /* no single step makes it smaller */
   struct sf_diagnosis diagnosis; /* of the smallest case; text "" when there is none, class UNKNOWN where this version does not know it */
+  const char *shown;             /* shrink keys that the smallest case shows, a line each (sf_outcome); NULL: not noted */
   bool known;                    /* on the list of known findings */
   int64_t count;                 /* out only: cases with this signature */
   const char *folder;            /* out only: as sf_store_set_folder set it; NULL when it was not set */
 };
 /* One row per signature, which does not depend on the order of adding: the case is that of the smallest index; min_json, diagnosis,
- * what and report are those of the smallest index that was shrunk, or of the smallest of all as long as none was. A diagnosis stays if the
- * new one has none. */
+ * what, shown and report are those of the smallest index that was shrunk, or of the smallest of all as long as none was. A diagnosis stays
+ * if the new one has none. */
 enum sf_status sf_store_add_finding(struct sf_store *store, const struct sf_store_finding *finding, struct sf_error *error) SF_MUST_USE;
 /* A culprit of a case beside the one that its verdict row tells of. */
 struct sf_store_further {

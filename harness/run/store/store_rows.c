@@ -47,7 +47,8 @@
   X(trials, "INTEGER", NUMBER, trials, SHOWN)                                                                                              \
   X(trials_max, "INTEGER", NUMBER, trials_max, SHOWN)                                                                                      \
   X(minimal, "INTEGER", NUMBER, minimal, SHOWN)                                                                                            \
-  X(what, "TEXT", TEXT, what, SHOWN)
+  X(what, "TEXT", TEXT, what, SHOWN)                                                                                                       \
+  X(shown, "TEXT", TEXT, shown, SHOWN)
 
 #define DECLARE_FIRST(column, declaration, ...) #column " " declaration
 #define DECLARE(...) ", " DECLARE_FIRST(__VA_ARGS__)

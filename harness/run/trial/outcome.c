@@ -3,7 +3,6 @@
 #include "harness/base/names.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,7 +30,25 @@ static bool is_contained(const struct sf_case *c, const struct sf_catalog *catal
   X(cls)                                                                                                                                   \
   X(shrink_key) X(signature) X(first_id) X(module) X(kind) X(module_class) X(finding) X(rank) X(row) X(error) X(noise) X(ratio) X(diagnosis)
 
+bool sf_outcome_shown_has(const char *shown, const char *shrink_key) {
+  for (const char *line = shown; *line;) {
+    const size_t length = strcspn(line, "\n");
+    char key[SF_SHRINK_KEY_TEXT];
+    snprintf(key, sizeof key, "%.*s", (int)length, line);
+    if (sf_outcome_same_failure(key, shrink_key)) return true;
+    line += length + (line[length] == '\n');
+  }
+  return false;
+}
+
+static void note_shown(struct sf_outcome *out, const char *shrink_key) {
+  const size_t length = strlen(out->shown), more = strlen(shrink_key) + 1;
+  if (length + more >= sizeof out->shown || sf_outcome_shown_has(out->shown, shrink_key)) return;
+  snprintf(out->shown + length, sizeof out->shown - length, "%s\n", shrink_key);
+}
+
 void sf_outcome_tell_of(struct sf_outcome *out, const struct sf_culprit *culprit) {
+  note_shown(out, culprit->shrink_key);
 #define X(field) memcpy(&out->field, &culprit->field, sizeof out->field);
   SHARED_FIELDS(X)
 #undef X
@@ -85,14 +102,17 @@ void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, 
   out->verdict = SF_VERDICT_FINDING;
   out->finding_count = judgement->finding_count;
   sf_outcome_tell_of(out, &first);
-  for (int32_t i = 1; i < judgement->finding_count && is_contained(c, catalog, &judgement->findings[i - 1]); i++) {
-    if (is_of_earlier_tensor(judgement, i)) continue;
+  bool is_contained_so_far = true;
+  for (int32_t i = 1; i < judgement->finding_count; i++) {
     const struct sf_culprit next = culprit_of(c, catalog, judgement, i);
-    sf_outcome_add_culprit(out, &next);
+    is_contained_so_far &= is_contained(c, catalog, &judgement->findings[i - 1]);
+    if (is_contained_so_far && !is_of_earlier_tensor(judgement, i)) sf_outcome_add_culprit(out, &next);
+    note_shown(out, next.shrink_key);
   }
 }
 
 void sf_outcome_add_culprit(struct sf_outcome *out, const struct sf_culprit *culprit) {
+  note_shown(out, culprit->shrink_key);
   bool is_new = out->further_count < SF_FURTHER_MAX && strcmp(out->shrink_key, culprit->shrink_key) != 0;
   for (int32_t i = 0; i < out->further_count; i++) is_new &= strcmp(out->further[i].shrink_key, culprit->shrink_key) != 0;
   if (is_new) out->further[out->further_count++] = *culprit;
@@ -148,6 +168,7 @@ void sf_outcome_from_failure(struct sf_outcome *out, const struct sf_case *c, en
   sf_name_fit(out->module, sizeof out->module, label, module_length(label));
   snprintf(out->shrink_key, sizeof out->shrink_key, "%s/comm%s%s/%s", sf_finding_class_name(cls), manner ? "-" : "", sf_manner_name(manner),
            *label ? out->label : "none");
+  note_shown(out, out->shrink_key);
   sf_signature_make(out->signature, out->shrink_key, c);
   snprintf(out->text, sizeof out->text, "%s", text);
 }
@@ -182,25 +203,6 @@ bool sf_outcome_as_expected(const struct sf_outcome *outcome, const struct sf_ex
 void sf_diagnosis_line(char out[SF_DIAGNOSIS_LINE_TEXT], const struct sf_diagnosis *diagnosis) {
   *out = '\0';
   if (*diagnosis->text) snprintf(out, SF_DIAGNOSIS_LINE_TEXT, "%s: %s", sf_diagnosis_class_name(diagnosis->cls), diagnosis->text);
-}
-
-/* Returns the end of a number such as 12, 3.84e+06 or 1e-05; NULL if no number begins here. */
-static const char *skip_number(const char *at) {
-  if (!isdigit((unsigned char)*at)) return NULL;
-  while (isdigit((unsigned char)*at) || (*at == '.' && isdigit((unsigned char)at[1]))) at++;
-  if (*at == 'e' && (at[1] == '+' || at[1] == '-') && isdigit((unsigned char)at[2])) at += 2 + strspn(at + 2, "0123456789");
-  return at;
-}
-
-bool sf_diagnosis_same_line(const char *line, const char *other) {
-  while (*line && *other) {
-    const char *behind = skip_number(line), *other_behind = skip_number(other);
-    if (behind && other_behind)
-      line = behind, other = other_behind;
-    else if (*line++ != *other++)
-      return false;
-  }
-  return *line == *other;
 }
 
 struct sf_error sf_outcome_error(const struct sf_outcome *outcome) {

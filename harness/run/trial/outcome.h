@@ -23,7 +23,7 @@ struct sf_culprit {
   double error, noise, ratio;
   struct sf_diagnosis diagnosis;
 };
-enum { SF_FURTHER_MAX = 7 };
+enum { SF_FURTHER_MAX = 7, SF_SHOWN_TEXT = 3072 };
 
 struct sf_outcome {
   enum sf_status status; /* SF_OK, or why the harness could not judge the case; then nothing below holds but `text` */
@@ -45,7 +45,8 @@ struct sf_outcome {
   int32_t finding_count;
   int32_t further_count; /* culprits beside it, each with a shrink key of its own */
   struct sf_culprit further[SF_FURTHER_MAX];
-  char text[1200]; /* one paragraph for people; also the reason of a SKIP or INCONCLUSIVE */
+  char shown[SF_SHOWN_TEXT]; /* the shrink keys of all wrong tensors of the case, culprits or not, a line each; as many as fit */
+  char text[1200];           /* one paragraph for people; also the reason of a SKIP or INCONCLUSIVE */
   struct sf_diagnosis
       diagnosis; /* what the error looks like; text "" where nobody asked or nothing can be said. In no key, in no signature */
   struct sf_op_outcome operation; /* of a case of an operation */
@@ -96,10 +97,10 @@ bool sf_outcome_same_failure(const char *key, const char *other_key);
 enum { SF_DIAGNOSIS_LINE_TEXT = 360 };
 /* A diagnosis as people read it, "scale: scaled by 2"; "" when there is none. */
 void sf_diagnosis_line(char out[SF_DIAGNOSIS_LINE_TEXT], const struct sf_diagnosis *diagnosis);
-/* Whether two such lines differ in numbers alone (ranks, layers, distances): one fault says the same in every case. */
-bool sf_diagnosis_same_line(const char *line, const char *other);
 /* Why the harness could not judge the case. */
 struct sf_error sf_outcome_error(const struct sf_outcome *outcome);
+/* Whether a key is among those of an outcome's `shown`. */
+bool sf_outcome_shown_has(const char *shown, const char *shrink_key);
 /* Whether the outcome is as the case's `expect` says (verdict, and if a signature is given a culprit with it); true when the case expects
  * nothing. */
 bool sf_outcome_as_expected(const struct sf_outcome *outcome, const struct sf_expect *expect);

@@ -8,9 +8,9 @@
 #include "harness/run/commands/check_report.h"
 #include "harness/run/commands/describe.h"
 #include "harness/run/commands/report_json.h"
-#include "harness/run/support/json.h"
 #include "harness/run/gate/gate.h"
 #include "harness/run/opfuzz/op_report.h"
+#include "harness/run/support/json.h"
 
 #include <jansson.h>
 #include <libxml/xmlreader.h>
@@ -100,7 +100,7 @@ static void test_signatures_text_any_signature_has_one_line(void **state) {
     snprintf(signature.signature, sizeof signature.signature, "%s", hostile_texts[i]);
     snprintf(signature.directory, sizeof signature.directory, "%s", hostile_texts[i]);
     snprintf(signature.diagnosis.text, sizeof signature.diagnosis.text, "x%s", hostile_texts[i]);
-    const struct sf_signatures signatures = {1, &signature};
+    const struct sf_signatures signatures = {.count = 1, .cause_count = 1, .new_cause_count = 1, .at = &signature};
     sf_signatures_text(&text, &signatures);
     assert_lines(text.data);
     assert_int_equal(line_count(text.data), 2);
@@ -235,7 +235,7 @@ static void test_json_any_text_is_one_line_that_parses(void **state) {
     struct sf_signature signature = {.count = 3};
     snprintf(signature.signature, sizeof signature.signature, "%s", hostile_texts[i]);
     snprintf(signature.min_path, sizeof signature.min_path, "%s", hostile_texts[i]);
-    const struct sf_signatures signatures = {1, &signature};
+    const struct sf_signatures signatures = {.count = 1, .cause_count = 1, .new_cause_count = 1, .at = &signature};
     static struct sf_job_result shrunk;
     shrunk = (struct sf_job_result){.min = c, .min_outcome = outcome};
     gate_make(&gate, hostile_texts[i]);

@@ -135,6 +135,9 @@ static void test_outcome_turn_to_tells_of_another_culprit_and_back(void **state)
   const struct sf_culprit other = culprit_make("tolerance/act/b", "tolerance/act/b@tp");
   for (int twice = 0; twice < 2; twice++) sf_outcome_add_culprit(&outcome, &other);
   assert_int_equal(outcome.further_count, 1);
+  assert_string_equal(outcome.shown, "crash/comm-read/mlp.linear_fc2.fwd\ntolerance/act/b\n");
+  assert_true(sf_outcome_shown_has(outcome.shown, "tolerance/act/b" SF_KEY_ISOLATED));
+  assert_false(sf_outcome_shown_has(outcome.shown, "tolerance/act/"));
   struct sf_expect expect = {.present = true, .verdict = "FINDING", .signature = "tolerance/act/b@tp"};
   assert_true(sf_outcome_as_expected(&outcome, &expect));
   sf_outcome_turn_to_expected(&outcome, &expect);

@@ -23,9 +23,11 @@ static void test_store_open_resume_creates_and_continues(void **state) {
   assert_int_equal(summary_of(store).cases, 1);
   sf_store_close(store);
   assert_int_equal(query(f->path, "SELECT value = 'seed=7' || char(10) || 'backend=sim' || char(10) || 'max-ranks=8' || char(10)"
-                                  " FROM meta WHERE key = 'campaign'"), 1);
+                                  " FROM meta WHERE key = 'campaign'"),
+                   1);
   assert_int_equal(query(f->path, "SELECT value = 'moe' || char(10) || 'sp' || char(10) || 'zero1' || char(10)"
-                                  " FROM meta WHERE key = 'features'"), 1);
+                                  " FROM meta WHERE key = 'features'"),
+                   1);
 }
 
 static void test_store_open_resume_other_options_names_first_difference(void **state) {
@@ -76,11 +78,11 @@ static void test_store_open_no_store_refused_and_unchanged(void **state) {
 static void test_store_open_newer_schema_refused(void **state) {
   const struct fixture *f = *state;
   sf_store_close(open_ok(f->path, SF_STORE_CREATE));
-  execute(f->path, "PRAGMA user_version = 6");
+  execute(f->path, "PRAGMA user_version = 7");
   const struct sf_store_options options = options_make(f->path, SF_STORE_RESUME);
-  open_refused(&options, SF_EINPUT, "schema version 6; this shardfuzz reads versions 2 to 5");
+  open_refused(&options, SF_EINPUT, "schema version 7; this shardfuzz reads versions 2 to 6");
   execute(f->path, "PRAGMA user_version = 1");
-  open_refused(&options, SF_EINPUT, "schema version 1; this shardfuzz reads versions 2 to 5");
+  open_refused(&options, SF_EINPUT, "schema version 1; this shardfuzz reads versions 2 to 6");
 }
 
 /* A store as version 2 wrote it, with one finding. */
@@ -95,7 +97,7 @@ static void make_version_2(const char *path) {
   sf_store_close(store);
   execute(
       path,
-      "ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials; ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; ALTER TABLE finding DROP COLUMN diagnosis_class; ALTER TABLE finding DROP COLUMN diagnosis; ALTER TABLE finding DROP COLUMN diagnosis_left; ALTER TABLE finding DROP COLUMN what;"
+      "ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials; ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; ALTER TABLE finding DROP COLUMN diagnosis_class; ALTER TABLE finding DROP COLUMN diagnosis; ALTER TABLE finding DROP COLUMN diagnosis_left; ALTER TABLE finding DROP COLUMN what; ALTER TABLE finding DROP COLUMN shown;"
       "ALTER TABLE verdict DROP COLUMN reason; ALTER TABLE verdict DROP COLUMN count; DROP TABLE further; DROP TABLE folder;"
       "PRAGMA user_version = 2");
 }
@@ -127,7 +129,7 @@ static void test_store_open_version_2_is_read_and_upgraded(void **state) {
   add_finding_ok(store, seen);
   commit_ok(store);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 5);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 6);
   assert_int_equal(query(f->path, "SELECT count(*) FROM verdict"), 2);
   integrity_is_ok(f->path);
   store = open_ok(f->path, SF_STORE_RESUME);
@@ -155,7 +157,7 @@ static void test_store_open_without_reasons_is_read_and_upgraded(void **state) {
   execute(
       f->path,
       "ALTER TABLE verdict DROP COLUMN reason; ALTER TABLE verdict DROP COLUMN count; DROP TABLE further; DROP TABLE folder; ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials;"
-      "ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; ALTER TABLE finding DROP COLUMN what; PRAGMA user_version = 3");
+      "ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; ALTER TABLE finding DROP COLUMN what; ALTER TABLE finding DROP COLUMN shown; PRAGMA user_version = 3");
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
   assert_int_equal(summary.by_verdict[SF_VERDICT_INCONCLUSIVE], 1);
@@ -166,7 +168,7 @@ static void test_store_open_without_reasons_is_read_and_upgraded(void **state) {
   add_ok(store, why);
   commit_ok(store);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 5);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 6);
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
   assert_string_equal(summary.inconclusive_reason, "no memory"); /* an earlier index than the one without */
@@ -188,7 +190,9 @@ static void test_store_open_version_4_is_read_and_upgraded(void **state) {
   for (int64_t i = 0; i < 4; i++) add_ok(store, pass_make(i));
   commit_ok(store);
   sf_store_close(store);
-  execute(f->path, "ALTER TABLE verdict DROP COLUMN count; ALTER TABLE finding DROP COLUMN what; PRAGMA user_version = 4");
+  execute(
+      f->path,
+      "ALTER TABLE verdict DROP COLUMN count; ALTER TABLE finding DROP COLUMN what; ALTER TABLE finding DROP COLUMN shown; PRAGMA user_version = 4");
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
   assert_int_equal(summary.cases, 4);
@@ -196,8 +200,34 @@ static void test_store_open_version_4_is_read_and_upgraded(void **state) {
   store = open_ok(f->path, SF_STORE_RESUME);
   lease_is(store, 10, 10, 4, 6);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 5);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 6);
   assert_int_equal(query(f->path, "SELECT sum(count) FROM verdict"), 4);
+}
+
+/* A store of version 5: what its findings' smallest cases show is not known. */
+static void test_store_open_version_5_is_read_and_upgraded(void **state) {
+  const struct fixture *f = *state;
+  struct sf_store_finding finding, seen = seen_make("s", 3, "{\"case\":3}", "{\"min\":3}");
+  bool found = false;
+  struct sf_store *store = open_ok(f->path, SF_STORE_CREATE);
+  lease_is(store, 10, 10, 0, 10);
+  add_finding_ok(store, seen);
+  commit_ok(store);
+  sf_store_close(store);
+  execute(f->path, "ALTER TABLE finding DROP COLUMN shown; PRAGMA user_version = 5");
+  store = open_ok(f->path, SF_STORE_READ);
+  assert_int_equal(sf_store_find(store, &finding, &found, "s", NULL), SF_OK);
+  assert_true(found && finding.shown == NULL);
+  sf_store_close(store);
+  store = open_ok(f->path, SF_STORE_RESUME);
+  seen.index = seen.min_index = 2;
+  seen.shown = "a/b/c\nd/e/f\n";
+  add_finding_ok(store, seen);
+  commit_ok(store);
+  assert_int_equal(sf_store_find(store, &finding, &found, "s", NULL), SF_OK);
+  assert_true(found && strcmp(finding.shown, seen.shown) == 0);
+  sf_store_close(store);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 6);
 }
 
 /* Two rows that both have a case are no store of ours. */
@@ -225,7 +255,7 @@ static void test_store_merge_takes_a_store_of_version_2(void **state) {
   sf_store_close(open_ok(f->other, SF_STORE_CREATE));
   assert_int_equal(sf_store_merge(&report, f->joined, paths, 2, NULL), SF_OK);
   assert_int_equal(report.verdicts, 1);
-  assert_int_equal(query(f->joined, "PRAGMA user_version"), 5);
+  assert_int_equal(query(f->joined, "PRAGMA user_version"), 6);
   assert_int_equal(query(f->joined, "SELECT count(*) FROM finding WHERE diagnosis IS NULL"), 1);
   assert_int_equal(query(f->path, "PRAGMA user_version"), 2);
 }
@@ -525,6 +555,7 @@ int main(void) {
       STORE_TEST(test_store_open_version_2_is_read_and_upgraded),
       STORE_TEST(test_store_open_without_reasons_is_read_and_upgraded),
       STORE_TEST(test_store_open_version_4_is_read_and_upgraded),
+      STORE_TEST(test_store_open_version_5_is_read_and_upgraded),
       STORE_TEST(test_store_open_overlapping_rows_refused),
       STORE_TEST(test_store_merge_takes_a_store_of_version_2),
       STORE_TEST(test_store_open_damaged_refused),

@@ -1,0 +1,116 @@
+#include "harness/run/campaign/causes.h"
+
+#include "harness/run/trial/outcome.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- what diagnoses say ---------------------------------------------------------------------------------------- */
+
+/* The end of a number such as 12 or 3.84e+06, or of a list such as "3, 5-7 and 2 more"; `at` stands at its first digit. */
+static const char *skip_numbers(const char *at) {
+  for (;;) {
+    while (isdigit((unsigned char)*at) || ((*at == '.' || *at == '-') && isdigit((unsigned char)at[1]))) at++;
+    if (*at == 'e' && (at[1] == '+' || at[1] == '-') && isdigit((unsigned char)at[2]))
+      at += 2;
+    else if (strncmp(at, ", ", 2) == 0 && isdigit((unsigned char)at[2]))
+      at += 2;
+    else if (strncmp(at, " and ", 5) == 0 && isdigit((unsigned char)at[5]))
+      at += 5;
+    else
+      break;
+  }
+  return strncmp(at, " more", 5) == 0 ? at + 5 : at;
+}
+
+/* The text up to the first colon or semicolon, with # in place of numbers. */
+static void stem_of(char *out, size_t size, const char *text) {
+  size_t length = 0;
+  while (*text && *text != ':' && *text != ';' && length + 1 < size) {
+    const bool number = isdigit((unsigned char)*text);
+    out[length++] = number ? '#' : *text;
+    text = number ? skip_numbers(text) : text + 1;
+  }
+  out[length] = '\0';
+}
+
+bool sf_diagnosis_says_the_same(const struct sf_diagnosis *a, const struct sf_diagnosis *b) {
+  char stem[sizeof a->text], other[sizeof b->text];
+  if (!*a->text || a->cls == SF_DIAGNOSIS_UNKNOWN || a->cls != b->cls) return false;
+  stem_of(stem, sizeof stem, a->text);
+  stem_of(other, sizeof other, b->text);
+  return strcmp(stem, other) == 0;
+}
+
+/* --- what signatures name -------------------------------------------------------------------------------------- */
+
+/* "CLASS/KIND/MODULE@AXES", with "flaky/" in front or not. */
+struct names {
+  char cls[SF_SIGNATURE_TEXT];
+  const char *kind, *module, *axes; /* "" where there is none; they lie behind the class */
+};
+
+static void names_of(struct names *out, const char *signature) {
+  static const char flaky[] = "flaky/";
+  const bool is_flaky = strncmp(signature, flaky, sizeof flaky - 1) == 0;
+  snprintf(out->cls, sizeof out->cls, "%s", signature + (is_flaky ? sizeof flaky - 1 : 0));
+  out->kind = out->module = out->axes = "";
+  char *axes = strrchr(out->cls, '@'), *kind = strchr(out->cls, '/'), *module = kind ? strchr(kind + 1, '/') : NULL;
+  if (axes) *axes = '\0', out->axes = axes + 1;
+  if (module) *module = '\0', out->module = module + 1;
+  if (kind) *kind = '\0', out->kind = kind + 1;
+}
+
+static bool shows(const struct sf_cause_evidence *a, const struct sf_cause_evidence *b) {
+  char key[SF_SIGNATURE_TEXT];
+  const char *axes = strrchr(b->signature, '@');
+  snprintf(key, sizeof key, "%.*s", (int)(axes ? axes - b->signature : (ptrdiff_t)strlen(b->signature)), b->signature);
+  return a->shown && sf_outcome_shown_has(a->shown, key);
+}
+
+/* --- what smallest cases need ---------------------------------------------------------------------------------- */
+
+static bool is_of_model(const struct sf_field *field) {
+  static const char *const parts[] = {"layout.", "reload.", "train.", "precision."};
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+    if (strncmp(field->path, parts[i], strlen(parts[i])) == 0) return false;
+  return true;
+}
+
+static bool same_but_for_the_model(const struct sf_case *a, const struct sf_case *b) {
+  if (!a || !b || *a->fields || *b->fields) return false; /* fields of a framework: nobody says what they mean */
+  for (int i = 0; i < sf_case_field_count; i++) {
+    const struct sf_field *field = &sf_case_fields[i];
+    if (field->type == SF_FIELD_TEXT || is_of_model(field)) continue;
+    if (sf_case_field_get(a, field) != sf_case_field_get(b, field)) return false;
+  }
+  return true;
+}
+
+/* A fault in a parameter's gradient is in the sum over ranks and microbatches, too. */
+static bool same_kind_of(const char *kind, const char *other) {
+  const char *wgrad = sf_kind_name(SF_KIND_WGRAD), *main_grad = sf_kind_name(SF_KIND_MAIN_GRAD);
+  const bool both =
+      (strcmp(kind, wgrad) == 0 && strcmp(other, main_grad) == 0) || (strcmp(kind, main_grad) == 0 && strcmp(other, wgrad) == 0);
+  return both || strcmp(kind, other) == 0;
+}
+
+/* Whether the diagnosis is a cause, and not only a place. */
+static bool says_why(const struct sf_diagnosis *diagnosis) {
+  return *diagnosis->text && diagnosis->cls != SF_DIAGNOSIS_UNKNOWN && diagnosis->cls != SF_DIAGNOSIS_PART;
+}
+
+bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct sf_cause_evidence *b) {
+  struct names one, other;
+  names_of(&one, a->signature);
+  names_of(&other, b->signature);
+  const bool same_kind = same_kind_of(one.kind, other.kind), same_axes = strcmp(one.axes, other.axes) == 0,
+             same_module = *one.module && strcmp(one.module, other.module) == 0, a_shows_b = shows(a, b), b_shows_a = shows(b, a);
+  const bool same_why = says_why(a->diagnosis) && sf_diagnosis_says_the_same(a->diagnosis, b->diagnosis),
+             other_why = says_why(a->diagnosis) && says_why(b->diagnosis) && !same_why;
+  if (same_why) return same_module || (same_kind && same_axes) || a_shows_b || b_shows_a;
+  if (same_module && same_kind && (same_axes || strcmp(one.cls, other.cls) == 0)) return !other_why && *one.axes;
+  if (a_shows_b && b_shows_a) return same_module || same_kind;
+  return (a_shows_b || b_shows_a) && same_kind && same_but_for_the_model(a->min, b->min);
+}

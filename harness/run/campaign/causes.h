@@ -1,0 +1,32 @@
+/* Which findings of a campaign have one cause. One fault often has several signatures: it makes several tensors wrong, shows in exact
+ * mode too, or takes another axis in another case. */
+#ifndef SF_RUN_CAUSES_H
+#define SF_RUN_CAUSES_H
+
+#include "harness/spec/case.h"
+#include "oracles/diagnose/diagnose.h"
+
+/* What is known of one finding. Everything is borrowed. */
+struct sf_cause_evidence {
+  const char *signature;
+  const char *shown;         /* shrink keys of all that is wrong in its smallest case, a line each; NULL: not known */
+  const struct sf_case *min; /* its smallest case; NULL: not known */
+  const struct sf_diagnosis *diagnosis;
+};
+
+/* Whether two diagnoses say the same but for numbers (ranks, layers, distances), up to the first colon or semicolon: what stands behind
+ * these is detail. False where one says nothing. */
+bool sf_diagnosis_says_the_same(const struct sf_diagnosis *a, const struct sf_diagnosis *b);
+
+/* Whether two findings have one cause, as far as can be seen:
+ *   - their diagnoses name the same cause, and they have the module in common, or kind and axes, or the smallest case of one shows the
+ *     other too;
+ *   - or they differ in class alone, or in axes alone, or in whether a parameter's gradient is wrong before or after it is summed, and
+ *     their diagnoses do not name two causes;
+ *   - or the smallest case of each shows the other too, and they have the module or the kind in common: what mends one mends both;
+ *   - or the smallest case of one shows the other too, they have the kind in common, and layout, training and precision of their smallest
+ *     cases are the same: the models alone differ, in what it takes to have the module.
+ * That the smallest case of one shows the other is not enough: a fault that needs nothing shows in every case. */
+bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct sf_cause_evidence *b);
+
+#endif

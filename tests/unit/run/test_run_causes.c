@@ -1,0 +1,101 @@
+/* Which findings of a campaign are put together. */
+#include "tests/unit/run/run_fixture.h"
+
+#include "harness/run/campaign/causes.h"
+
+static struct sf_diagnosis diagnosis_make(enum sf_diagnosis_class cls, const char *text) {
+  struct sf_diagnosis diagnosis = {.cls = cls};
+  snprintf(diagnosis.text, sizeof diagnosis.text, "%s", text);
+  return diagnosis;
+}
+
+static void test_diagnosis_says_the_same_numbers_and_details_may_differ(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *other;
+    bool same;
+  } rows[] = {{"scaled by 2 = tp", "scaled by 31.25 = tp", true},
+              {"off by 3.84e+06 in all", "off by 1e-05 in all", true},
+              {"zeros stand in rows 7, in 16 of 128", "zeros stand in rows 0-2, 5, 7 and 3 more, in 48 of 64", true},
+              {"layers.0.mlp", "layers.12.mlp", true},
+              {"the bias is added: by tp", "the bias is added: by dp", true},
+              {"it is added; this explains 99 %", "it is added; this explains the whole error", true},
+              {"", "", false},
+              {"rank 1", "rank ", false},
+              {"over tp", "over dp", false},
+              {"rank 1.", "rank 1", false}};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    const struct sf_diagnosis a = diagnosis_make(SF_DIAGNOSIS_SCALE, rows[i].text), b = diagnosis_make(SF_DIAGNOSIS_SCALE, rows[i].other);
+    if (sf_diagnosis_says_the_same(&a, &b) != rows[i].same) fail_msg("'%s' and '%s'", rows[i].text, rows[i].other);
+    if (sf_diagnosis_says_the_same(&b, &a) != rows[i].same) fail_msg("'%s' and '%s'", rows[i].other, rows[i].text);
+  }
+  const struct sf_diagnosis scale = diagnosis_make(SF_DIAGNOSIS_SCALE, "x"), part = diagnosis_make(SF_DIAGNOSIS_PART, "x"),
+                            nothing = diagnosis_make(SF_DIAGNOSIS_UNKNOWN, "x");
+  assert_false(sf_diagnosis_says_the_same(&scale, &part));
+  assert_false(sf_diagnosis_says_the_same(&nothing, &nothing));
+}
+
+struct row {
+  const char *signature, *shown, *min, *other_signature, *other_shown, *other_min;
+  enum sf_diagnosis_class cls;
+  const char *text, *other_text;
+  bool one;
+};
+
+static void test_findings_have_one_cause_by_what_is_said_and_what_is_shown(void **state) {
+  (void)state;
+  static const char act[] = "tolerance/act/mlp.linear_fc2\n", both[] = "tolerance/act/mlp.linear_fc2\ntolerance/act/a.proj\n";
+  static const char tp2[] = "model.heads=2 model.kv_heads=2 layout.tp=2", dp2[] = "layout.dp=2 train.microbatches=2";
+  static const struct row rows[] = {
+      /* one cause is named, and the place agrees: module; kind and axes; a smallest case that shows the other */
+      {"tolerance/act/m@tp", "", tp2, "exact/act/m@dp", "", dp2, SF_DIAGNOSIS_SCALE, "by 2", "by 4", true},
+      {"tolerance/act/m@tp", "", tp2, "exact/act/n@tp", "", tp2, SF_DIAGNOSIS_SCALE, "by 2", "by 4", true},
+      {"tolerance/act/mlp.linear_fc2@tp", act, tp2, "tolerance/act/a.proj@tp+dp", both, dp2, SF_DIAGNOSIS_SCALE, "by 2", "by 4", true},
+      {"tolerance/act/m@tp", "", tp2, "exact/act/n@dp", "", dp2, SF_DIAGNOSIS_SCALE, "by 2", "by 4", false},
+      {"tolerance/act/m@tp", "", tp2, "exact/act_grad/n@tp", "", tp2, SF_DIAGNOSIS_SCALE, "by 2", "by 4", false},
+      /* a place is no cause */
+      {"tolerance/act/m@tp", "", tp2, "exact/act/n@tp", "", tp2, SF_DIAGNOSIS_PART, "only rank 1", "only rank 3", false},
+      {"tolerance/act/m@tp", "", tp2, "exact/act/m@tp", "", tp2, SF_DIAGNOSIS_PART, "only rank 1", "only rank 3", true},
+      /* a gradient before and after it is summed, unless other causes are named */
+      {"conflict/wgrad/m@tp", "", tp2, "tolerance/main_grad/m@tp", "", dp2, SF_DIAGNOSIS_SCALE, "by tp", "", true},
+      {"conflict/wgrad/m@tp", "", tp2, "tolerance/main_grad/m@tp", "", dp2, SF_DIAGNOSIS_SCALE, "by tp", "by dp", false},
+      {"conflict/wgrad/m@tp", "", tp2, "tolerance/main_grad/m@dp", "", dp2, SF_DIAGNOSIS_SCALE, "by tp", "", false},
+      {"conflict/wgrad/m@tp", "conflict/wgrad/m\n", tp2, "conflict/wgrad/m@dp", "conflict/wgrad/m\n", dp2, SF_DIAGNOSIS_SCALE, "by tp", "",
+       true},
+      {"conflict/wgrad/m@tp", "conflict/wgrad/m\n", tp2, "conflict/wgrad/m@dp", "conflict/wgrad/m\n", dp2, SF_DIAGNOSIS_SCALE, "by tp",
+       "by dp", false},
+      /* other causes, or none: each smallest case shows the other, of one kind or module */
+      {"tolerance/act/mlp.linear_fc2@tp", both, tp2, "tolerance/act/a.proj@tp", both, dp2, SF_DIAGNOSIS_UNKNOWN, "", "", true},
+      {"tolerance/act/mlp.linear_fc2@tp", act, tp2, "tolerance/act/a.proj@tp", both, dp2, SF_DIAGNOSIS_UNKNOWN, "", "", false},
+      {"tolerance/act/m@tp", "tolerance/wgrad/m\n", tp2, "tolerance/wgrad/m@dp", "tolerance/act/m\n", dp2, SF_DIAGNOSIS_UNKNOWN, "", "",
+       true},
+      {"tolerance/act/m@tp", "tolerance/wgrad/n\n", tp2, "tolerance/wgrad/n@tp", "tolerance/act/m\n", tp2, SF_DIAGNOSIS_UNKNOWN, "", "",
+       false},
+      /* one smallest case shows the other, and the models alone differ; a fault that needs nothing shows in every case */
+      {"tolerance/act/mlp.linear_fc2@tp", act, tp2, "tolerance/act/a.proj@tp", both, "model.heads=4 model.kv_heads=4 layout.tp=2",
+       SF_DIAGNOSIS_UNKNOWN, "", "", true},
+      {"tolerance/act/mlp.linear_fc2@none", act, "", "tolerance/act/a.proj@tp", both, tp2, SF_DIAGNOSIS_UNKNOWN, "", "", false},
+      {"tolerance/act/mlp.linear_fc2@none", act, NULL, "tolerance/act/a.proj@none", both, NULL, SF_DIAGNOSIS_UNKNOWN, "", "", false},
+      /* stores of before `shown`, signatures of operations and of failures */
+      {"tolerance/act/m@tp", NULL, tp2, "tolerance/act/n@tp", NULL, tp2, SF_DIAGNOSIS_UNKNOWN, "", "", false},
+      {"tolerance/add/out", "", NULL, "unwritten/add/out", "", NULL, SF_DIAGNOSIS_UNKNOWN, "", "", false},
+      {"crash/comm-read/a@tp", "crash/comm-read/a\n", tp2, "hang/comm/b@tp", "hang/comm/b\n", tp2, SF_DIAGNOSIS_UNKNOWN, "", "", false},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    const struct row *r = &rows[i];
+    const struct sf_case c = case_make(r->min ? r->min : ""), other = case_make(r->other_min ? r->other_min : "");
+    const struct sf_diagnosis said = diagnosis_make(r->cls, r->text), other_said = diagnosis_make(r->cls, r->other_text);
+    const struct sf_cause_evidence a = {r->signature, r->shown, r->min ? &c : NULL, &said},
+                                   b = {r->other_signature, r->other_shown, r->other_min ? &other : NULL, &other_said};
+    if (sf_findings_have_one_cause(&a, &b) != r->one || sf_findings_have_one_cause(&b, &a) != r->one)
+      fail_msg("row %d: %s and %s", (int)i, r->signature, r->other_signature);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_diagnosis_says_the_same_numbers_and_details_may_differ),
+      cmocka_unit_test(test_findings_have_one_cause_by_what_is_said_and_what_is_shown),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
