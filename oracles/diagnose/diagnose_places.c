@@ -10,6 +10,13 @@
 
 static int64_t count_of(const struct sf_fit_shard *s) { return s->rows * s->cols; }
 
+/* Zeros are nobody's piece: they lie where a piece was never written, too. */
+static bool all_zero(const float *x, int64_t count) {
+  for (int64_t k = 0; k < count; k++)
+    if (x[k] != 0) return false;
+  return true;
+}
+
 /* --- pieces of other ranks ------------------------------------------------------------------------------------- */
 
 static bool same_size(const struct sf_fit_shard *a, const struct sf_fit_shard *b) { return a->rows == b->rows && a->cols == b->cols; }
@@ -46,7 +53,9 @@ static void explain_pieces(struct sf_fit *fit) {
   int32_t moved = -1;
   for (int32_t i = 0; i < v->shard_count; i++) {
     piece[i] = nearest_piece(fit, i);
-    if (piece[i] != i && moved < 0) moved = i;
+    if (piece[i] == i) continue;
+    if (all_zero(fit->shards[i].shard->data, count_of(&fit->shards[i]))) return;
+    if (moved < 0) moved = i;
   }
   if (moved < 0) return;
   bool all_held = true;
@@ -120,6 +129,11 @@ static bool is_elsewhere(const struct sf_fit *fit, const struct row_pieces *piec
   return source->from != NULL || source->first != piece * pieces->rows || fit->shards[source->shard].place != fit->shards[i].place;
 }
 
+static int64_t logical_row(const struct sf_fit *fit, int32_t shard, int64_t row) {
+  const struct sf_fit_shard *s = &fit->shards[shard];
+  return s->shard->at[row * s->cols] / fit->v->shape.cols;
+}
+
 /* Rows that were cut over tp, and gathered again from the wrong ranks. */
 static void explain_gathered(struct sf_fit *fit) {
   const struct sf_tensor_view *v = fit->v;
@@ -139,10 +153,13 @@ static void explain_gathered(struct sf_fit *fit) {
     if (!same_size(first, &fit->shards[i]) || rows_of_piece(&pieces, first, pieces.count - 1) < 1) return;
     for (int64_t piece = 0; piece < pieces.count; piece++) {
       nearest_rows(fit, &pieces, i, piece, scratch);
-      if (moved != NULL || !is_elsewhere(fit, &pieces, i, piece)) continue;
+      if (!is_elsewhere(fit, &pieces, i, piece)) continue;
+      const int64_t first_row = piece * pieces.rows;
+      if (all_zero(v->shards[i].data + first_row * first->cols, rows_of_piece(&pieces, first, piece) * first->cols)) return;
+      if (moved != NULL) continue;
       moved = &pieces.at[i * pieces.count + piece];
       rank = v->shards[i].rank;
-      at = piece * pieces.rows;
+      at = logical_row(fit, i, first_row);
     }
   }
   if (moved == NULL) return;
@@ -150,7 +167,7 @@ static void explain_gathered(struct sf_fit *fit) {
   if (moved->from != NULL) snprintf(whose, sizeof whose, " of %.96s", moved->from->name);
   sf_fit_offer(fit, SF_DIAGNOSIS_NEIGHBOUR, sf_fit_left(fit, predict_rows, &pieces),
                "pieces were gathered from the wrong ranks: rank %d's rows from %lld on are rows from %lld on%s", rank, (long long)at,
-               (long long)moved->first, whose);
+               (long long)logical_row(fit, moved->shard, moved->first), whose);
 }
 
 /* --- shifted rows ---------------------------------------------------------------------------------------------- */
@@ -179,6 +196,7 @@ static int64_t shift_of_middle(const struct sf_fit *fit, int64_t lines) {
   const struct sf_fit_shard *s = &fit->shards[0];
   const int64_t width = count_of(s) / lines, middle = lines / 2;
   int64_t by = 0;
+  if (all_zero(s->shard->data + middle * width, width)) return 0;
   double least = sf_diff_squares(s->shard->data + middle * width, s->x + middle * width, width);
   for (int64_t from = 0; from < lines; from++) {
     const double distance = sf_diff_squares(s->shard->data + middle * width, s->x + from * width, width);

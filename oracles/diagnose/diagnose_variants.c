@@ -47,7 +47,7 @@ static void collect_own_slices(struct sf_related_list *list, const struct sf_exp
   if ((double)own->spec.shape.rows * (double)own->spec.shape.cols * (double)p.contraction > PRODUCT_MAX) return;
   for (int32_t tp = 0; tp < list->of->c.layout.tp; tp++)
     add_for_tp(list, OWN_SLICE, tp, SF_DIAGNOSIS_MISSING_REDUCTION, own->spec.shape, sf_related_slice(list, &p, own, tp),
-               "holds the product of its own slice of the contraction alone, a partial sum over tp: a missing reduction");
+               "holds a partial sum over tp: the product of its own slice of the contraction alone, a missing reduction");
 }
 
 /* --- loss ------------------------------------------------------------------------------------------------------ */
