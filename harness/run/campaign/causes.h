@@ -21,6 +21,8 @@ bool sf_diagnosis_says_the_same(const struct sf_diagnosis *a, const struct sf_di
 /* Whether two findings have one cause, as far as can be seen:
  *   - their diagnoses name the same cause, and they have the module in common, or kind and axes, or the smallest case of one shows the
  *     other too;
+ *   - or they have module and kind in common, and one is said to lack a reduction, the other to have one too many: a sum over another
+ * group;
  *   - or they differ in class alone, or in axes alone, or in whether a parameter's gradient is wrong before or after it is summed, and
  *     their diagnoses do not name two causes;
  *   - or the smallest case of each shows the other too, and they have the module or the kind in common: what mends one mends both;

@@ -131,8 +131,9 @@ void sf_signatures_destroy(struct sf_signatures *signatures) {
 /* --- what people read ------------------------------------------------------------------------------------------ */
 
 static void append_signature(struct sf_text *out, const struct sf_signature *s, const char *indent) {
-  sf_line_append(out, "%s%-60s %6" PRId64 " case%s, first %" PRId64 "%s  %s\n", indent, s->signature, s->count, s->count == 1 ? "" : "s",
-                 s->first_index, s->known ? " (known)" : "", s->directory);
+  const int width = 62 - (int)strlen(indent);
+  sf_line_append(out, "%s%-*s %6" PRId64 " case%s, first %" PRId64 "%s  %s\n", indent, width, s->signature, s->count,
+                 s->count == 1 ? "" : "s", s->first_index, s->known ? " (known)" : "", s->directory);
 }
 
 /* Whether there is nothing to say of a signature that others of its cause do not say: an earlier one says the same, or it has no

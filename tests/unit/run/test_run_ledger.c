@@ -416,8 +416,8 @@ static void test_signatures_text_and_json_name_the_diagnosis(void **state) {
   char shown[4000] = "", *rest = text.data;
   for (const char *line; (line = strsep(&rest, "\n")) != NULL && *line;) {
     const size_t length = strlen(shown);
-    snprintf(shown + length, sizeof shown - length, "%.*s|", (int)(strstr(line, " case") ? strcspn(line + 2, " ") + 2 : strlen(line)),
-             line);
+    const char *axes = strstr(line, "@tp ");
+    snprintf(shown + length, sizeof shown - length, "%.*s|", (int)(axes ? axes + 3 - line : (ptrdiff_t)strlen(line)), line);
   }
   assert_string_equal(
       shown,
