@@ -169,6 +169,27 @@ static void add_counts(struct posing *posing) {
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
 
+/* Heads of what attention puts out or takes one by one, experts of their weights. */
+static void add_parts(struct posing *posing) {
+  const struct sf_diagnosis_problem *p = posing->p;
+  const bool rows_are_experts = sf_cut_is_expert(p->spec.row_cut), is_by_experts = rows_are_experts || sf_cut_is_expert(p->spec.col_cut);
+  const struct sf_model *m = &p->c->model;
+  struct sf_tensor_view *view = &posing->view;
+  const int64_t rows = p->spec.shape.rows, cols = p->spec.shape.cols;
+  if (is_by_experts) {
+    view->part_name = "experts";
+    view->parts_of_rows = rows_are_experts;
+    view->part_size = (rows_are_experts ? rows : cols) / p->c->moe.experts;
+  } else if (p->of_attention && p->spec.col_cut == SF_CUT_EVEN && cols == m->heads * m->head_dim) {
+    view->part_name = "heads";
+    view->part_size = m->head_dim;
+  } else if (p->of_attention && p->spec.row_cut == SF_CUT_EVEN && rows == m->heads * m->head_dim) {
+    view->part_name = "heads";
+    view->parts_of_rows = true;
+    view->part_size = m->head_dim;
+  }
+}
+
 static void add_facts(struct posing *posing) {
   const struct sf_diagnosis_problem *p = posing->p;
   const struct sf_layout *l = &p->c->layout;
@@ -191,11 +212,15 @@ enum sf_status sf_diagnose_problem(struct sf_diagnosis *out, const struct sf_dia
   struct posing posing = {.p = problem, .view = problem->view, .arena = sf_arena_create(VIEW_BLOCK_BYTES, false)};
   if (posing.arena == NULL) return SF_ENOMEM;
   add_facts(&posing);
+  add_parts(&posing);
   add_axes(&posing);
   add_counts(&posing);
   enum sf_status status = add_shards(&posing);
   if (status == SF_OK) status = add_groups(&posing);
+  struct sf_numbers numbers;
+  if (status == SF_OK) status = sf_numbers_of(&numbers, &posing.view);
   if (status == SF_OK) status = sf_diagnose(out, &posing.view);
+  if (status == SF_OK) out->numbers = numbers;
   sf_arena_destroy(posing.arena);
   return status;
 }

@@ -33,10 +33,32 @@ enum sf_diagnosis_class {
 };
 const char *sf_diagnosis_class_name(enum sf_diagnosis_class cls); /* the text above */
 
+/* A place in a tensor. */
+struct sf_element {
+  int64_t row, col;
+};
+/* How many of something there are in a tensor, and how many of them have a wrong element. */
+struct sf_wrong_share {
+  int64_t wrong, all;
+};
+
+/* A wrong tensor in numbers. An element may be off by an even share of what its row (without levels of rows: the tensor) may be off. */
+struct sf_numbers {
+  struct sf_wrong_share elements;          /* of those that some rank holds; all = 0: nothing here is known */
+  struct sf_wrong_share rows, cols, parts; /* parts: heads or experts; all = 0 where the tensor has none */
+  char part_name[16];                      /* "heads", "experts"; "" */
+  double norm, error, mean, mean_got;      /* of the reference, of the difference (of the worst replica of each element); the means of what
+                                              the elements should be and of what the first of their ranks holds */
+  struct sf_element worst, worst_local;    /* the element that is off by most: in the logical tensor, and in what the rank holds */
+  int32_t worst_rank;                      /* -1: of the sum of several */
+  double wanted, got, allowed;             /* there */
+};
+
 struct sf_diagnosis {
   enum sf_diagnosis_class cls;
   double left;    /* of the error, in noise levels; of all of it when nothing fits */
   char text[320]; /* one sentence; "" = there is no diagnosis */
+  struct sf_numbers numbers;
 };
 
 /* What one rank handed over, row by row. */
@@ -112,11 +134,17 @@ struct sf_tensor_view {
   int32_t size_count;
   int64_t data_ranks, microbatches; /* ranks that share the step's microbatches, and microbatches of each; 1: not known */
   struct sf_view_fused fused;
+  const char *part_name; /* NULL, or what equal parts of rows or columns are: "heads", "experts" */
+  bool parts_of_rows;
+  int64_t part_size; /* rows or columns of each */
   const struct sf_diagnosis_related *related;
   int32_t related_count;
 };
 
-/* Tries every explanation and puts the best into words. SF_ENOMEM. */
+/* The numbers of a view. SF_ENOMEM. numbers.c. */
+enum sf_status sf_numbers_of(struct sf_numbers *out, const struct sf_tensor_view *view) SF_MUST_USE;
+
+/* Tries every explanation and puts the best into words; leaves the numbers at zero. SF_ENOMEM. */
 enum sf_status sf_diagnose(struct sf_diagnosis *out, const struct sf_tensor_view *view) SF_MUST_USE;
 
 #endif

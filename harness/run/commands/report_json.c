@@ -28,6 +28,25 @@ json_t *sf_json_diagnosis(const struct sf_diagnosis *d) {
   return json_pack("{s:s, s:o, s:o}", "class", sf_diagnosis_class_name(d->cls), "text", sf_json_text(d->text), "left", real(d->left));
 }
 
+static json_t *share_of(const struct sf_wrong_share *share) {
+  return json_pack("{s:I, s:I}", "wrong", (json_int_t)share->wrong, "all", (json_int_t)share->all);
+}
+
+/* null: not known. */
+static json_t *numbers_of(const struct sf_numbers *n) {
+  if (n->elements.all == 0) return json_null();
+  json_t *worst = json_pack("{s:I, s:I, s:i, s:I, s:I, s:o, s:o, s:o}", "row", (json_int_t)n->worst.row, "col", (json_int_t)n->worst.col,
+                            "rank", n->worst_rank, "local_row", (json_int_t)n->worst_local.row, "local_col", (json_int_t)n->worst_local.col,
+                            "wanted", real(n->wanted), "got", real(n->got), "allowed", real(n->allowed));
+  json_t *object = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "worst", worst, "elements", share_of(&n->elements), "rows",
+                             share_of(&n->rows), "cols", share_of(&n->cols), "norm", real(n->norm), "error", real(n->error), "mean",
+                             real(n->mean), "mean_got", real(n->mean_got));
+  json_t *parts = *n->part_name ? share_of(&n->parts) : json_null();
+  if (*n->part_name) json_object_set_new(parts, "name", json_string(n->part_name));
+  json_object_set_new(object, "parts", parts);
+  return object;
+}
+
 /* The other culprits of the case. */
 static json_t *further_of(const struct sf_outcome *o) {
   json_t *array = json_array();
@@ -64,12 +83,13 @@ json_t *sf_json_of_outcome(const struct sf_outcome *o, const struct sf_case *c) 
                                   sf_json_text(o->label), "rank", o->rank, "row", (json_int_t)o->row, "error", real(o->error), "noise",
                                   real(o->noise), "ratio", real(o->ratio))
                       : json_null();
-  json_t *object = json_pack("{s:s, s:s, s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict",
-                             sf_verdict_name(o->verdict), "class", finding ? sf_finding_class_name(o->cls) : "", "manner",
-                             sf_manner_name(o->manner), "signature", sf_json_text(finding ? o->signature : ""), "as_expected",
-                             sf_outcome_as_expected(o, &c->expect), "first", first, "diagnosis", sf_json_diagnosis(&o->diagnosis),
-                             "further", further_of(o), "text", sf_json_text(o->text), "findings", finding ? o->finding_count : 0, "ranks",
-                             o->ranks, "checked", o->checked, "unchecked", o->unchecked, "seconds", real(o->seconds));
+  json_t *object =
+      json_pack("{s:s, s:s, s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict),
+                "class", finding ? sf_finding_class_name(o->cls) : "", "manner", sf_manner_name(o->manner), "signature",
+                sf_json_text(finding ? o->signature : ""), "as_expected", sf_outcome_as_expected(o, &c->expect), "first", first,
+                "diagnosis", sf_json_diagnosis(&o->diagnosis), "numbers", numbers_of(&o->diagnosis.numbers), "further", further_of(o),
+                "text", sf_json_text(o->text), "findings", finding ? o->finding_count : 0, "ranks", o->ranks, "checked", o->checked,
+                "unchecked", o->unchecked, "seconds", real(o->seconds));
   if (object && sf_case_is_operation(c)) add_operation(object, c, o);
   return object;
 }

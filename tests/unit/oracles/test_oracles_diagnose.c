@@ -61,6 +61,56 @@ static void test_diagnose_own_slice_of_a_contraction_is_missing_reduction(void *
   diagnose_says(&b, SF_DIAGNOSIS_MISSING_REDUCTION, "rank 0 holds its own slice of the contraction");
 }
 
+/* Two ranks that cut the rows: one element of the second rank is off by much, its neighbour by as much as rounding explains. */
+static void test_diagnose_problem_numbers_tell_the_worst_element(void **state) {
+  (void)state;
+  static struct bench b;
+  struct sf_diagnosis diagnosis;
+  bench_open(&b, 2, 1, 8, 6, SF_CUT_EVEN, SF_CUT_NONE);
+  const int64_t at = 1 * 6 + 4; /* row 1 of the rank's 4 */
+  const float right = b.data[1][at], neighbour = b.data[1][at + 1];
+  b.data[1][at] = right + 0.5f;
+  b.data[1][at + 1] = neighbour + 1e-9f;
+  assert_int_equal(sf_diagnose_problem(&diagnosis, &b.p), SF_OK);
+  const struct sf_numbers *n = &diagnosis.numbers;
+  assert_int_equal(n->worst.row, 5);
+  assert_int_equal(n->worst.col, 4);
+  assert_int_equal(n->worst_rank, 1);
+  assert_int_equal(n->worst_local.row, 1);
+  assert_int_equal(n->worst_local.col, 4);
+  assert_true(n->wanted == (double)right && n->got == (double)(right + 0.5f) && n->allowed > 0 && n->allowed < 0.01);
+  assert_int_equal(n->elements.wrong, 1);
+  assert_int_equal(n->elements.all, 48);
+  assert_int_equal(n->rows.wrong, 1);
+  assert_int_equal(n->rows.all, 8);
+  assert_int_equal(n->cols.wrong, 1);
+  assert_int_equal(n->cols.all, 6);
+  assert_string_equal(n->part_name, "");
+  assert_true(fabs(n->error - 0.5) < 1e-6 && fabs(n->mean_got - n->mean - 0.5 / 48) < 1e-6);
+}
+
+/* The gradient of expert 2 of 4 is doubled; a NaN is worse than any number. */
+static void test_diagnose_problem_numbers_count_experts(void **state) {
+  (void)state;
+  static struct bench b;
+  struct sf_diagnosis diagnosis;
+  bench_open(&b, 1, 1, 8, 6, SF_CUT_NONE, SF_CUT_NONE);
+  b.p.spec.row_cut = SF_CUT_EXPERTS;
+  b.c.moe.experts = 4;
+  for (int64_t i = 4 * 6; i < 6 * 6; i++) b.data[0][i] *= 2;
+  b.data[0][5 * 6 + 1] = NAN;
+  assert_int_equal(sf_diagnose_problem(&diagnosis, &b.p), SF_OK);
+  const struct sf_numbers *n = &diagnosis.numbers;
+  assert_string_equal(n->part_name, "experts");
+  assert_int_equal(n->parts.wrong, 1);
+  assert_int_equal(n->parts.all, 4);
+  assert_int_equal(n->rows.wrong, 2);
+  assert_int_equal(n->elements.wrong, 12);
+  assert_int_equal(n->worst.row, 5);
+  assert_int_equal(n->worst.col, 1);
+  assert_true(isnan(n->got));
+}
+
 static void test_diagnose_replicas_summed_are_extra_reduction(void **state) {
   (void)state;
   static struct bench b;
@@ -425,6 +475,8 @@ int main(void) {
       cmocka_unit_test(test_diagnose_partial_sums_over_dp_are_missing_reduction),
       cmocka_unit_test(test_diagnose_partial_sums_over_two_axes_name_both),
       cmocka_unit_test(test_diagnose_own_slice_of_a_contraction_is_missing_reduction),
+      cmocka_unit_test(test_diagnose_problem_numbers_tell_the_worst_element),
+      cmocka_unit_test(test_diagnose_problem_numbers_count_experts),
       cmocka_unit_test(test_diagnose_replicas_summed_are_extra_reduction),
       cmocka_unit_test(test_diagnose_pieces_summed_are_extra_reduction),
       cmocka_unit_test(test_diagnose_equal_summands_scattered_are_extra_reduction),
