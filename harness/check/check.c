@@ -166,9 +166,9 @@ static bool judge_structure(struct sf_check_result *result, const struct compari
   return result->flagged;
 }
 
-static void judge_distance(struct sf_check_result *result, const struct comparing *to, bool isolated) {
+static void judge_distance(struct sf_check_result *result, const struct comparing *to, bool by_module) {
   const double norm = to->numbers[SF_NOISE_NORM], noise = result->tensor_noise,
-               row_factor = isolated ? sf_factors.row_isolated : sf_factors.row_e2e;
+               row_factor = by_module ? sf_factors.row_isolated : sf_factors.row_e2e;
   const bool passes = result->tensor_ratio <= sf_factors.fro && result->row_ratio <= row_factor;
   char distance[SF_DISTANCE_TEXT];
   const bool by_row = !(result->row_ratio / row_factor <= result->tensor_ratio / sf_factors.fro);
@@ -254,7 +254,7 @@ static enum sf_status compare_tensor(struct sf_checking *checking, const struct 
   if (reference->count == 0)
     leave(result, "empty");
   else if (!judge_structure(result, &to, &merged))
-    judge_distance(result, &to, checking->candidate->isolated);
+    judge_distance(result, &to, checking->candidate->isolated || checking->reference->anchored);
   return is_gradient ? sf_check_add_squares(checking, reference->name.step, to.tensor, to.own_squares, merged.gap_count > 0) : SF_OK;
 }
 
@@ -279,10 +279,21 @@ static void compare_starts(struct sf_check_report *report) {
   }
 }
 
-static bool is_replaced(const struct sf_check_result *result) {
+/* How the runs hang together: isolated, each module got given tensors; anchored, the reference had the candidate's. */
+enum manner { WHOLE_RUNS, ISOLATED, ANCHORED };
+
+static bool is_made_by_optimizer(const struct sf_check_result *result) {
+  const enum sf_kind kind = result->tensor->name.kind;
+  return kind == SF_KIND_PARAM || kind == SF_KIND_PARAM_DELTA || sf_check_is_grad_norm(result->tensor);
+}
+
+/* Whether what comes later may follow from a wrong tensor. */
+static bool has_consequences(const struct sf_check_result *result, enum manner manner) {
   const bool misplaced = result->cls == SF_CLASS_GAP || result->cls == SF_CLASS_OVERLAP || result->cls == SF_CLASS_MAP;
   const enum sf_kind kind = result->tensor->name.kind;
-  return !misplaced && (kind == SF_KIND_ACT || kind == SF_KIND_ACT_GRAD || kind == SF_KIND_WGRAD);
+  if (manner == WHOLE_RUNS || misplaced) return true;
+  if (manner == ANCHORED) return result->cls == SF_CLASS_CONFLICT; /* the reference had the lowest rank's */
+  return kind != SF_KIND_ACT && kind != SF_KIND_ACT_GRAD && kind != SF_KIND_WGRAD;
 }
 
 static bool is_main_grad(const struct sf_check_result *result, int64_t step) {
@@ -302,17 +313,23 @@ static void find_main_grads(struct sf_check_report *report, int32_t first) {
     if (is_main_grad(&report->results[i], step) && report->results[i].flagged) add_culprit(report, i);
 }
 
-static void find_culprits(struct sf_check_report *report, bool isolated) {
+/* Of what the optimizer makes only the first counts: norm, changes and the parameters of the next step follow from each other. */
+static void find_culprits(struct sf_check_report *report, enum manner manner) {
+  int64_t step_of_gradients = -1;
+  bool optimizer_is_wrong = false;
   compare_starts(report);
   if (report->start_differ > 0) return;
   for (int32_t i = 0; i < report->result_count; i++) {
     const struct sf_check_result *result = &report->results[i];
     if (!result->flagged) continue;
-    if (isolated && result->tensor->name.kind == SF_KIND_MAIN_GRAD)
-      find_main_grads(report, i);
-    else
+    if (manner != WHOLE_RUNS && result->tensor->name.kind == SF_KIND_MAIN_GRAD) {
+      if (result->tensor->name.step != step_of_gradients) find_main_grads(report, i);
+      step_of_gradients = result->tensor->name.step;
+    } else if (!is_made_by_optimizer(result) || !optimizer_is_wrong) {
       add_culprit(report, i);
-    if (!isolated || !is_replaced(result)) return;
+      optimizer_is_wrong |= is_made_by_optimizer(result);
+    }
+    if (has_consequences(result, manner)) return;
   }
 }
 
@@ -345,13 +362,15 @@ enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_s
   enum sf_status status = SF_OK;
   if (noise->has_mode && noise->isolated && !candidate->isolated)
     return sf_error_set(error, SF_EINPUT, "%s: is end to end, but the noise levels are of isolated runs", candidate->path);
+  if (reference->anchored && candidate->isolated)
+    return sf_error_set(error, SF_EINPUT, "%s: is isolated, but the reference was given the tensors of an end-to-end run", candidate->path);
   status = prepare(&checking);
   for (int32_t i = 0; status == SF_OK && i < reference->count; i++) status = compare_tensor(&checking, &reference->tensors[i]);
   if (status == SF_OK) status = sf_check_extras(&checking);
   if (status == SF_OK) status = sf_check_grad_norms(&checking);
   if (status == SF_OK) {
     sum_up(&checking.report);
-    find_culprits(&checking.report, candidate->isolated);
+    find_culprits(&checking.report, candidate->isolated ? ISOLATED : reference->anchored ? ANCHORED : WHOLE_RUNS);
   }
   for (int32_t i = 0; status == SF_OK && i < checking.report.culprit_count; i++)
     status = sf_check_explain(&checking, &checking.report.culprits[i]);

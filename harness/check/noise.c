@@ -236,6 +236,7 @@ static enum sf_status begin_tensor(struct making *m, const struct sf_trace_tenso
   m->vector = sf_st_find(&m->layout.file, tensor->text);
   m->squares = m->rolled_squares = m->row_squares = 0;
   m->unit = sf_dtype_unit_roundoff(tensor->dtype);
+  if (m->reference->anchored && tensor->dtype == SF_F32) m->unit *= sf_factors.sum_ulps;
   enum sf_status status = sf_merger_begin(m->of_reference, m->reference, tensor, m->error);
   if (status == SF_OK) status = sf_merger_begin(m->of_rolled, m->reference, tensor, m->error);
   for (int32_t i = 0; status == SF_OK && i < m->draw_count; i++) {
@@ -286,14 +287,14 @@ static enum sf_status lay_out(struct making *m, const char *path) {
   struct sf_bytes header = {0};
   char meta[128];
   int64_t data_bytes = 0;
-  const bool isolated = m->draw_count > 0 ? m->draws[0].isolated : m->reference->isolated;
+  const struct sf_trace_set *measured = m->draw_count > 0 ? &m->draws[0] : m->reference;
   enum sf_status status = sf_st_writer_create(&writer);
   for (int32_t i = 0; status == SF_OK && i < m->reference->count; i++) {
     const int64_t count = SF_NOISE_ROWS + m->reference->tensors[i].rows;
     status = sf_st_writer_declare(writer, m->reference->tensors[i].text, SF_F64, &count, 1);
   }
   snprintf(meta, sizeof meta, "{\"format\": %d, \"draws\": %d, \"widening\": %.4g, \"mode\": \"%s\"}", FORMAT, m->draw_count, m->widening,
-           isolated ? "isolated" : "e2e");
+           sf_trace_set_mode(measured));
   if (status == SF_OK) status = sf_st_writer_meta(writer, "shardfuzz", meta);
   if (status != SF_OK)
     sf_error_set(m->error, status, "%s: %s", path, status == SF_EUSAGE ? "a tensor's name is not plain ASCII" : sf_status_text(status));
@@ -348,9 +349,9 @@ enum sf_status sf_noise_make(const char *path, const struct sf_trace_set *refere
   enum sf_status status = SF_OK;
   m.widening = draws->first || draws->count == 0 ? 1 : sf_draws_widening(draws->count);
   for (int32_t i = 0; i < draws->count; i++)
-    if (sets[i].isolated != sets[0].isolated)
-      return sf_error_set(error, SF_EINPUT, "%s: mode is \"%s\", unlike %s's", sets[i].path, sets[i].isolated ? "isolated" : "e2e",
-                          sets[0].path);
+    if (sets[i].isolated != sets[0].isolated || sets[i].anchored != reference->anchored)
+      return sf_error_set(error, SF_EINPUT, "%s: mode is \"%s\", unlike %s's", sets[i].path, sf_trace_set_mode(&sets[i]),
+                          sets[i].isolated != sets[0].isolated ? sets[0].path : reference->path);
   status = prepare(&m);
   if (status == SF_OK) status = lay_out(&m, path);
   for (int32_t i = 0; status == SF_OK && i < reference->count; i++) status = make_tensor(&m, &reference->tensors[i]);

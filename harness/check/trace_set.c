@@ -166,16 +166,19 @@ static enum sf_status add_tensor(struct reading *r, const char *name, const json
   return SF_OK;
 }
 
+const char *sf_trace_set_mode(const struct sf_trace_set *set) { return set->isolated ? "isolated" : set->anchored ? "anchored" : "e2e"; }
+
 /* --- one rank ---------------------------------------------------------------------------------------------------- */
 
 static enum sf_status read_mode(struct reading *r, const json_t *mode) {
   const char *text = json_is_string(mode) ? json_string_value(mode) : "";
-  const bool isolated = strcmp(text, "isolated") == 0;
-  if (!isolated && strcmp(text, "e2e") != 0)
-    return sf_error_set(r->error, SF_EINPUT, "%s: mode is neither \"e2e\" nor \"isolated\"", r->path);
-  if (r->rank > 0 && isolated != r->set->isolated)
+  const bool isolated = strcmp(text, "isolated") == 0, anchored = strcmp(text, "anchored") == 0;
+  if (!isolated && !anchored && strcmp(text, "e2e") != 0)
+    return sf_error_set(r->error, SF_EINPUT, "%s: mode is none of \"e2e\", \"isolated\" and \"anchored\"", r->path);
+  if (r->rank > 0 && (isolated != r->set->isolated || anchored != r->set->anchored))
     return sf_error_set(r->error, SF_EINPUT, "%s: mode is \"%s\", unlike rank 0's", r->path, text);
   r->set->isolated = isolated;
+  r->set->anchored = anchored;
   return SF_OK;
 }
 

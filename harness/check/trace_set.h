@@ -34,6 +34,7 @@ bool sf_tensor_same_shape(const struct sf_trace_tensor *a, const struct sf_trace
 struct sf_trace_set {
   char *path;
   bool isolated;
+  bool anchored; /* a reference, or a perturbed run of it, that was given a candidate's own tensors */
   int32_t ranks;
   struct sf_st_open *files;
   int32_t group_count;
@@ -50,6 +51,7 @@ struct sf_trace_set {
  * SF_ENOTFOUND with one line; SF_ENOMEM, SF_EIO. *out is written only on success. */
 enum sf_status sf_trace_set_open(struct sf_trace_set *out, const char *path, struct sf_error *error) SF_MUST_USE;
 void sf_trace_set_close(struct sf_trace_set *set);                                                 /* takes NULL and what is zeroed */
+const char *sf_trace_set_mode(const struct sf_trace_set *set);                                     /* "e2e", "isolated" or "anchored" */
 const struct sf_trace_tensor *sf_trace_set_find(const struct sf_trace_set *set, const char *name); /* NULL when there is none */
 
 #endif

@@ -25,7 +25,7 @@ struct sf_description {
   struct field *fields;
   const json_t *rules; /* an array, or NULL */
   const json_t *ranks; /* an array of paths, or NULL: the field "ranks" */
-  bool scripts;
+  bool scripts, anchored;
   struct sf_rules *rows;  /* refusals, needs and limits of ranks, over rows */
   struct sf_arena *arena; /* of what they borrow */
   int32_t axis_count;
@@ -312,17 +312,17 @@ static enum sf_status make_rules(struct sf_description *description, struct sf_e
 }
 
 static enum sf_status read_description(struct sf_description *description, struct sf_error *error) {
-  static const char *const known[] = {"name", "draws", "fields", "refuses", "ranks", "scripts", NULL};
+  static const char *const known[] = {"name", "draws", "fields", "refuses", "ranks", "scripts", "anchored", NULL};
   const char *name = NULL, *path;
   char unknown[64];
-  int draws = DRAWS_DEFAULT, scripts = 0;
+  int draws = DRAWS_DEFAULT, scripts = 0, anchored = 0;
   json_t *fields = NULL, *rules = NULL, *ranks = NULL, *value;
-  if (json_unpack(description->value, "{s:s, s?i, s:o, s?o, s?o, s?b}", "name", &name, "draws", &draws, "fields", &fields, "refuses",
-                  &rules, "ranks", &ranks, "scripts", &scripts) != 0 ||
+  if (json_unpack(description->value, "{s:s, s?i, s:o, s?o, s?o, s?b, s?b}", "name", &name, "draws", &draws, "fields", &fields, "refuses",
+                  &rules, "ranks", &ranks, "scripts", &scripts, "anchored", &anchored) != 0 ||
       !*name) {
     return sf_error_set(
         error, SF_EINPUT,
-        "describe: expected {\"name\": TEXT, \"fields\": {..}}, perhaps with \"draws\", \"refuses\", \"ranks\", \"scripts\"");
+        "describe: expected {\"name\": TEXT, \"fields\": {..}}, perhaps with \"draws\", \"refuses\", \"ranks\", \"scripts\", \"anchored\"");
   }
   if (!knows_keys(description->value, known, unknown, sizeof unknown))
     return sf_error_set(error, SF_EINPUT, "describe: %s: no such key", unknown);
@@ -335,6 +335,7 @@ static enum sf_status read_description(struct sf_description *description, struc
   description->rules = rules;
   description->ranks = ranks;
   description->scripts = scripts != 0;
+  description->anchored = anchored != 0;
   description->fields = sf_alloc((json_object_size(fields) + 1) * sizeof *description->fields);
   if (!description->fields) return SF_ENOMEM;
   json_object_foreach(fields, path, value) {
@@ -378,6 +379,7 @@ const char *sf_description_name(const struct sf_description *description) {
 
 int32_t sf_description_draws(const struct sf_description *description) { return description->draws; }
 bool sf_description_has_scripts(const struct sf_description *description) { return description->scripts; }
+bool sf_description_is_anchored(const struct sf_description *description) { return description->anchored; }
 
 /* --- fields ----------------------------------------------------------------------------------------------------- */
 

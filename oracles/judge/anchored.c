@@ -10,10 +10,6 @@
 #include <math.h>
 #include <string.h>
 
-/* What a sum in fp32 may be off by in another order of its terms, without a perturbed run that says so: far less than any mistake, and most
- * tensors then need no such run. */
-static const double SUM_ULPS = 4;
-
 /* --- the reference on the candidate's tensors -------------------------------------------------------------------- */
 
 static const float *tensor_of(void *ctx, struct sf_trace_id id) {
@@ -28,7 +24,7 @@ static const float *part_sizes_of(void *ctx, struct sf_trace_id id) {
 
 /* What rounding leaves of each part, by row: if parts cancel it is more than a rounding of their sum. */
 static void add_parts(double *rows, const struct sf_slot *slot, const struct sf_expected *e) {
-  const double unit = sf_dtype_unit_roundoff(e->spec.promised) * (e->spec.promised == SF_F32 ? SUM_ULPS : 1);
+  const double unit = sf_dtype_unit_roundoff(e->spec.promised) * (e->spec.promised == SF_F32 ? sf_factors.sum_ulps : 1);
   const double *norms = slot->part_rows != NULL ? slot->part_rows : e->row_norm;
   for (int64_t r = 0; r < e->spec.shape.rows; r++) rows[r] += unit * norms[r];
 }

@@ -18,6 +18,7 @@ const struct sf_factors sf_factors = {
     .norm_rel = 1e-5,
     .loss_rel = 1e-5,
     .adam_rel = 1e-4,
+    .sum_ulps = 4,
 };
 
 double sf_draws_widening(int64_t draws) {

@@ -5,6 +5,7 @@
 #include "harness/base/system/clock.h"
 #include "harness/base/system/system_memory.h"
 #include "harness/base/system/temporary.h"
+#include "harness/check/whole.h"
 #include "harness/run/framework/framework_judge.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@
 #include <unistd.h>
 
 /* SETS_MAX sets stay alive; a set of one rank is always among them. START_ATTEMPTS: a second attempt in case the machine was busy. */
-enum { SETS_MAX = 4, START_ATTEMPTS = 2, UNSTARTED_MAX = 3, KEEP_LENGTH = 340, MEMORY_TEXT = 50 };
+enum { SETS_MAX = 4, START_ATTEMPTS = 2, UNSTARTED_MAX = 3, STAGES_MAX = 3, KEEP_LENGTH = 340, MEMORY_TEXT = 50 };
 static const double ROOM_BYTES = 256e6; /* with less room, /dev/shm is too small for traces */
 
 struct kept_set {
@@ -34,6 +35,7 @@ struct sf_framework {
   char reference[SF_FRAMEWORK_PATH]; /* folder of the reference whose noise is known; empty = none */
   int32_t draws_made;                /* perturbed runs of that reference */
   char *reference_text;              /* the logical function that it computes */
+  char anchors[SF_FRAMEWORK_PATH];   /* folder of the candidate's tensors, which the reference is given; empty = it computes its own */
   struct kept_set sets[SETS_MAX];
   json_t *described;
   struct sf_description *description;
@@ -201,24 +203,31 @@ static enum sf_status ask_to_run(struct sf_framework *f, struct sf_worker_report
   return status;
 }
 
+/* NULL on no memory. draw: -1 = not perturbed. anchors: empty = none. */
+static json_t *request_to_run(const json_t *c, const char *run, int32_t draw, int32_t ranks, const char *anchors, const char *folder) {
+  json_t *request = json_pack("{s:s, s:s, s:i, s:s, s:O}", "request", "run", "run", run, "ranks", (int)ranks, "out", folder, "case", c);
+  bool good = request != NULL;
+  if (good && draw >= 0) good = json_object_set_new(request, "draw", json_integer(draw)) == 0;
+  if (good && *anchors) good = json_object_set_new(request, "anchors", json_string(anchors)) == 0;
+  if (good) return request;
+  json_decref(request);
+  return NULL;
+}
+
 /* Runs the case once into folder. *good: the trace is complete; else the outcome says why not. draw: number of the perturbed run; -1 = not
  * perturbed. */
 static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c, const char *run,
                               int32_t draw, const char *folder, struct sf_error *error) {
   struct sf_worker_report report;
-  const int32_t ranks = strcmp(run, "candidate") == 0 ? sf_description_ranks(f->description, c) : 1;
+  const bool is_candidate = strcmp(run, "candidate") == 0;
+  const int32_t ranks = is_candidate ? sf_description_ranks(f->description, c) : 1;
   char name[24];
   snprintf(name, sizeof name, draw >= 0 ? "%s %d" : "%s", run, draw);
   enum sf_status status = make_folder(folder, error);
   *good = status == SF_OK;
   if (status != SF_OK) return sf_framework_blame(outcome, name, status, error);
-  json_t *request = json_pack("{s:s, s:s, s:i, s:s, s:O}", "request", "run", "run", run, "ranks", (int)ranks, "out", folder, "case", c);
-  if (request && draw >= 0 && json_object_set_new(request, "draw", json_integer(draw)) != 0) {
-    json_decref(request);
-    request = NULL;
-  }
   const double kills = sf_memory_kills();
-  status = ask_to_run(f, &report, request, ranks, folder, error);
+  status = ask_to_run(f, &report, request_to_run(c, run, draw, ranks, is_candidate ? "" : f->anchors, folder), ranks, folder, error);
   *good = status == SF_OK && report.end == SF_WORKER_ANSWERED;
   f->unstarted = report.end == SF_WORKER_UNSTARTED ? f->unstarted + 1 : 0;
   if (status == SF_OK && !*good) {
@@ -237,12 +246,22 @@ static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_fram
 
 static int32_t draws_of(const struct sf_framework *f) { return f->options.draws ? f->options.draws : sf_description_draws(f->description); }
 
-/* Number of perturbed runs to judge by first. More of them only widen the bounds, so a pass by these is right. If traces are kept, all are
- * run at once. */
-static int32_t first_draws_of(const struct sf_framework *f) { return f->options.keep ? draws_of(f) : (draws_of(f) + 2) / 3; }
+/* Numbers of perturbed runs to judge by, one after the other until the case passes; returns how many. More of them only widen the bounds, so
+ * a pass by few is right. An anchored reference begins without any: few cases need one. If traces are kept, all are run at once. */
+static int32_t stages_of(int32_t out[STAGES_MAX], const struct sf_framework *f) {
+  const int32_t all = draws_of(f), few = (all + 2) / 3;
+  int32_t count = 0;
+  if (*f->anchors && !f->options.keep) out[count++] = 0;
+  if (few < all && !f->options.keep) out[count++] = few;
+  out[count++] = all;
+  return count;
+}
 
 static void noise_path(char *out, size_t size, const struct sf_framework *f, const char *reference, int32_t draws) {
-  snprintf(out, size, "%.380s/%s.safetensors", reference, draws < draws_of(f) ? "noise-few" : "noise");
+  if (draws < draws_of(f))
+    snprintf(out, size, "%.370s/noise-%d.safetensors", reference, draws);
+  else
+    snprintf(out, size, "%.380s/noise.safetensors", reference);
 }
 
 /* Makes the perturbed runs up to `count`, and the noise file from all of them. Removes them after the last, unless traces are kept. folder:
@@ -269,13 +288,15 @@ static enum sf_status run_draws(struct sf_framework *f, bool *good, struct sf_fr
   return status;
 }
 
-/* Makes the reference of the case's function with its noise file, unless the last case had the same function. */
+/* Makes the reference of the case's function with its first noise file, unless the last case had the same function. A reference with
+ * anchors is the case's own. */
 static enum sf_status make_reference(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c,
                                      const char *folder, struct sf_error *error) {
   char path[SF_FRAMEWORK_PATH];
+  int32_t stages[STAGES_MAX];
   char *text = sf_description_function_text(f->description, c);
   if (!text) return SF_ENOMEM;
-  *good = *f->reference && f->reference_text && strcmp(text, f->reference_text) == 0;
+  *good = !*f->anchors && *f->reference && f->reference_text && strcmp(text, f->reference_text) == 0;
   if (*good) {
     free(text);
     return SF_OK;
@@ -283,28 +304,30 @@ static enum sf_status make_reference(struct sf_framework *f, bool *good, struct 
   *f->reference = '\0';
   f->draws_made = 0;
   free(f->reference_text);
-  f->reference_text = text;
+  f->reference_text = *f->anchors ? NULL : text;
+  if (*f->anchors) free(text);
   snprintf(path, sizeof path, "%.380s/reference", folder);
   enum sf_status status = run_one(f, good, outcome, c, "reference", -1, path, error);
-  if (status == SF_OK && *good) status = run_draws(f, good, outcome, c, folder, path, first_draws_of(f), error);
+  if (status == SF_OK && *good) status = run_draws(f, good, outcome, c, folder, path, (stages_of(stages, f), stages[0]), error);
   if (status == SF_OK && *good) memcpy(f->reference, path, sizeof path);
   return status;
 }
 
-/* Judges by the first perturbed runs, and again by all of them unless the case passed. So the verdict does not depend on the cases
+/* Judges by the first perturbed runs, and by more of them as long as the case does not pass. So the verdict does not depend on the cases
  * before. */
 static enum sf_status judge(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *c, const char *folder,
                             const char *candidate, struct sf_error *error) {
   const struct sf_framework_outcome before = *outcome;
-  const int32_t first = first_draws_of(f), all = draws_of(f);
   char noise[SF_FRAMEWORK_PATH];
+  int32_t stages[STAGES_MAX];
+  const int32_t count = stages_of(stages, f);
   bool good = true;
-  noise_path(noise, sizeof noise, f, f->reference, first);
-  enum sf_status status = sf_framework_judge(&good, outcome, noise, f->reference, candidate, error);
-  if (status == SF_OK && good && first != all && outcome->verdict != SF_VERDICT_PASS) {
+  enum sf_status status = SF_OK;
+  for (int32_t i = 0; i < count && status == SF_OK && good; i++) {
+    if (i > 0 && outcome->verdict == SF_VERDICT_PASS) break;
     *outcome = before;
-    if (f->draws_made < all) status = run_draws(f, &good, outcome, c, folder, f->reference, all, error);
-    noise_path(noise, sizeof noise, f, f->reference, all);
+    if (f->draws_made < stages[i]) status = run_draws(f, &good, outcome, c, folder, f->reference, stages[i], error);
+    noise_path(noise, sizeof noise, f, f->reference, stages[i]);
     if (status == SF_OK && good) status = sf_framework_judge(&good, outcome, noise, f->reference, candidate, error);
   }
   if (status != SF_OK || !good) *f->reference = '\0'; /* it may be the file that cannot be read any more */
@@ -339,9 +362,40 @@ static enum sf_status restore_work_folder(struct sf_framework *f, struct sf_erro
   return make_work_folder(f, error);
 }
 
+/* Makes the candidate's tensors the anchors of its reference, if it ran end to end. */
+static enum sf_status set_anchors(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const char *folder,
+                                  const char *candidate, struct sf_error *error) {
+  struct sf_trace_set set = {0};
+  char path[SF_FRAMEWORK_PATH];
+  snprintf(path, sizeof path, "%.380s/anchors", folder);
+  enum sf_status status = sf_trace_set_open(&set, candidate, error);
+  const bool is_e2e = status == SF_OK && !set.isolated;
+  if (is_e2e) status = make_folder(path, error);
+  if (is_e2e && status == SF_OK) status = sf_whole_write(path, &set, error);
+  if (is_e2e && status == SF_OK) memcpy(f->anchors, path, sizeof path);
+  sf_trace_set_close(&set);
+  *good = status == SF_OK;
+  return sf_framework_blame(outcome, "candidate", status, error);
+}
+
+/* Runs the candidate before its reference, which can then be given its tensors. A failure that comes on one device too is the reference's. */
+static enum sf_status run_candidate_first(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c,
+                                          const char *folder, const char *candidate, struct sf_error *error) {
+  const struct sf_framework_outcome before = *outcome;
+  enum sf_status status = run_one(f, good, outcome, c, "candidate", -1, candidate, error);
+  if (status == SF_OK && *good) return set_anchors(f, good, outcome, folder, candidate, error);
+  if (status != SF_OK || outcome->verdict != SF_VERDICT_FINDING) return status;
+  struct sf_framework_outcome alone = before;
+  bool runs_alone = false;
+  status = make_reference(f, &runs_alone, &alone, c, folder, error);
+  if (status == SF_OK && !runs_alone) *outcome = alone;
+  return status;
+}
+
 static enum sf_status run_case(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *c, struct sf_error *error) {
   char folder[SF_FRAMEWORK_PATH - 20], candidate[SF_FRAMEWORK_PATH];
-  bool good = false;
+  bool good = true;
+  *f->anchors = '\0';
   enum sf_status status = restore_work_folder(f, error);
   if (status != SF_OK) return sf_framework_blame(outcome, "", status == SF_EUSAGE ? SF_EIO : status, error);
   if (f->options.keep) {
@@ -352,10 +406,13 @@ static enum sf_status run_case(struct sf_framework *f, struct sf_framework_outco
     snprintf(folder, sizeof folder, "%.350s", f->folder.path);
   }
   snprintf(candidate, sizeof candidate, "%s/candidate", folder);
-  if (status == SF_OK) status = make_reference(f, &good, outcome, c, folder, error);
-  if (status == SF_OK && good) status = run_one(f, &good, outcome, c, "candidate", -1, candidate, error);
+  const bool is_first = sf_description_is_anchored(f->description);
+  if (status == SF_OK && is_first) status = run_candidate_first(f, &good, outcome, c, folder, candidate, error);
+  if (status == SF_OK && good) status = make_reference(f, &good, outcome, c, folder, error);
+  if (status == SF_OK && good && !is_first) status = run_one(f, &good, outcome, c, "candidate", -1, candidate, error);
   if (status == SF_OK && good) status = judge(f, outcome, c, folder, candidate, error);
   if (!f->options.keep) sf_remove_tree(candidate);
+  if (!f->options.keep && *f->anchors) sf_remove_tree(f->anchors);
   return status;
 }
 

@@ -15,7 +15,7 @@ def description(strict=False):
     """The answer to `describe`: the cases that the worker supports."""
     fields = {path: {"choices": choices, **({"layout": True} if path in LAYOUT else {}), **({"needs": NEEDS[path]} if path in NEEDS else {})}
               for path, choices in CHOICES.items()}
-    return {"name": "megatron-core", "ranks": RANKS, "fields": {**fields, "seed": SEED}, "refuses": described(strict)}
+    return {"name": "megatron-core", "ranks": RANKS, "anchored": True, "fields": {**fields, "seed": SEED}, "refuses": described(strict)}
 
 
 class Worker:
@@ -40,6 +40,7 @@ class Worker:
         from . import traces
         from .given import require_library
         from shardfuzz import writer
+        from shardfuzz.anchors import Anchors
         try:
             case = complete(request["case"], self.strict)
             require_library(case)
@@ -47,14 +48,16 @@ class Worker:
             raise worker.Refused(str(error)) from None
         if self.failed:
             self._join_again()
-        perturbation = traces.perturbation_of(case, request["draw"]) if request["run"] == "draw" else None
+        anchors = Anchors(request["anchors"]) if "anchors" in request else None
+        perturbation = traces.perturbation_of(case, request["draw"], anchors is not None) if request["run"] == "draw" else None
         try:
-            records = self.session.run(case if request["run"] == "candidate" else on_one_device(case), perturbation)
+            records = self.session.run(case if request["run"] == "candidate" else on_one_device(case), perturbation, anchors)
         except BaseException:
             self.failed = self.ranks > 1
             raise
         groups = groups_of(case["layout"], self.rank) if request["run"] == "candidate" else {}
-        writer.write_file(os.path.join(request["out"], writer.file_name(self.rank)), traces.entries_of(records), self.rank, self.ranks, case["mode"], groups)
+        writer.write_file(os.path.join(request["out"], writer.file_name(self.rank)), traces.entries_of(records), self.rank, self.ranks,
+                          "anchored" if anchors else case["mode"], groups)
 
     def script(self, case, first):
         """The text of a stand-alone script that shows the tensor `first` of a case. Raises ValueError for a case that is none."""

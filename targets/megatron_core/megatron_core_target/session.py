@@ -18,8 +18,9 @@ class Session:
         self.rank, self.ranks = rank, ranks
         self.key, self.model, self.recorder = None, None, None
 
-    def run(self, case, perturbation=None):
-        """All steps of a complete case. Returns its records [(name, tensor, place)], which are good until the next run.
+    def run(self, case, perturbation=None, anchors=None):
+        """All steps of a complete case. Returns its records [(name, tensor, place)], which are good until the next run. anchors: as Recorder.reset
+        takes them.
 
         Raises what the package raises; then everything of the package's that outlives a case has been dropped."""
         key = json.dumps(case, sort_keys=True) if self.ranks == 1 else None
@@ -29,7 +30,7 @@ class Session:
                 self.key = key
             else:
                 self.model.reset()
-                self.recorder.reset()
+            self.recorder.reset(anchors)
             run_steps(self.model, self.recorder, perturbation)
         except BaseException:
             self.drop()

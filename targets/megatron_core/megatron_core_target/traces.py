@@ -10,9 +10,9 @@ from .fields import on_one_device
 from .layout import groups_of
 
 
-def perturbation_of(case, draw):
-    """Draw k perturbs in the k-th way of shardfuzz.perturb, in turn. Isolated there is no E1: inputs are equal by construction."""
-    kinds = [kind for kind in KINDS if kind != "E1" or case["mode"] == "e2e"]
+def perturbation_of(case, draw, anchored=False):
+    """Draw k perturbs in the k-th way of shardfuzz.perturb, in turn. Isolated and anchored there is no E1: inputs are equal by construction."""
+    kinds = [kind for kind in KINDS if kind != "E1" or case["mode"] == "e2e" and not anchored]
     return Perturbation(kinds[draw % len(kinds)], case["seed"] * 1000 + draw)
 
 

@@ -9,7 +9,8 @@ from .places import Places, kinds_of, without_sums
 
 
 class _Tap(torch.autograd.Function):
-    """Hands its input on, and the gradient that comes back to `record`: that of one module's input alone, whoever else reads the tensor."""
+    """Hands its input on, and the gradient that comes back to `record`, which gives what goes on: that of one module's input alone, whoever else
+    reads the tensor."""
 
     @staticmethod
     def forward(context, tensor, record):
@@ -18,8 +19,7 @@ class _Tap(torch.autograd.Function):
 
     @staticmethod
     def backward(context, gradient):
-        context.record(gradient)
-        return gradient, None
+        return context.record(gradient), None
 
 
 class _Point(NamedTuple):
@@ -49,6 +49,8 @@ class Recorder:
 
     Isolated, each tensor that passes into a traced module or out of it is recorded as it came (NAME.input forward, NAME.output backward) and then replaced
     by a given one, so that modules, and what the modules around them do between their calls, are judged each by itself.
+
+    Anchored, the candidate's own tensor goes on in place of each that is recorded, so that what comes after is made of what the candidate had.
     """
 
     def __init__(self, model):
@@ -68,8 +70,9 @@ class Recorder:
                     first = 1 if name.startswith("embedding") and not chunk.pre_process else 0
                     self._hook(name, module, *kinds, first)
 
-    def reset(self):
-        """As before the first step."""
+    def reset(self, anchors=None):
+        """As before the first step. anchors: a shardfuzz.anchors.Anchors, of a reference on one device."""
+        self.anchors = anchors
         self.records = []
         self.step, self.forward_number, self.backward_number, self.calls = 0, 0, 0, {}
         self.last_call = (0, 0, 0)     # step, microbatch and call of the module that ran last
@@ -96,6 +99,11 @@ class Recorder:
         """path: microbatch/pass/kind/subject/call. The tensor is copied, times scale."""
         tensor = tensor.detach().clone() if scale == 1.0 else tensor.detach() * scale
         self.records.append((f"s{self.step}/{path}", tensor, place))
+
+    def anchored(self, path, tensor):
+        """What goes on in place of a tensor that was recorded under the path."""
+        value = None if self.anchors is None else self.anchors.of(f"s{self.step}/{path}", tensor)
+        return tensor if value is None else value
 
     def scalar(self, microbatch, where, name, tensor, summand=0):
         """A number; with `summand` above 0 this rank's share of it."""
@@ -132,8 +140,11 @@ class Recorder:
 
     def _input(self, point, value, module):
         """What a module reads in place of `value`; the gradient that it gives back is recorded."""
+        path = point.path("bwd", "act_grad")
+
         def record(gradient):
-            self.add(point.path("bwd", "act_grad"), gradient, point.place, self.gradient_scale)
+            self.add(path, gradient, point.place, self.gradient_scale)
+            return self.anchored(path, gradient)
         if self.given is None:
             return _Tap.apply(value, record)
 
@@ -161,14 +172,14 @@ class Recorder:
         microbatch, where = self._now()
         call = self._call(microbatch, where, "out", name) + first
         point = _Point(self.step, microbatch, where, name or "model", 0, call, self.places.of(name, kinds, shape))
-        if self.given is None:
+        if self.given is None and self.anchors is None:
             self.add(point.path(where, "act"), tensor.transpose(0, 1) if turned else tensor, point.place)
             return None
         replaced = self._output(point, tensor, turned)
         return (replaced, *result[1:]) if isinstance(result, tuple) else replaced
 
     def _output(self, point, tensor, turned):
-        """What others read in place of a module's output; the gradient that they give back is recorded, and the module gets a given one."""
+        """What others read in place of a module's output. Isolated, the gradient that they give back is recorded, and the module gets a given one."""
         whole = without_sums(point.place)
 
         def turn(one):
@@ -177,12 +188,16 @@ class Recorder:
         def replace(made):
             made = turn(made)
             self.add(point.path(point.where, "act"), made, point.place)
+            if self.given is None:
+                return turn(self.anchored(point.path(point.where, "act"), made)).contiguous()
             value = self.given.value(point.key("output"), made, point.place)
             # Experts that a token does not go to have probability zero.
             value = torch.where(made == 0, made, value) if point.name.endswith("router") else value
             return turn(value).contiguous()
 
         def replace_gradient(gradient):
+            if self.given is None:
+                return gradient
             gradient = turn(gradient)
             self.add(point.path("bwd", "act_grad", ".output"), gradient, whole, self.gradient_scale)
             return turn(self.given.gradient(point.key("output gradient"), gradient, whole)).contiguous()

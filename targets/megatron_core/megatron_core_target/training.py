@@ -27,6 +27,8 @@ def _run_step(model, recorder, batches, step, perturbation):
         _add_once(recorder, "param", name, parameter, place)
     if step > 0 and model.case["mode"] == "isolated":
         model.reload()
+    if recorder.anchors is not None:
+        _anchor(recorder, "param", [(name, parameter) for name, parameter, _ in model.parameters])
     before = {name: parameter.detach().clone() for name, parameter, _ in model.parameters}
     for chunk in model.wrapped:
         chunk.zero_grad_buffer()
@@ -34,6 +36,8 @@ def _run_step(model, recorder, batches, step, perturbation):
     with perturbation or contextlib.nullcontext():
         _forward_backward(model, recorder, batches)
     _record_main_gradients(model, recorder)
+    if recorder.anchors is not None:
+        _anchor(recorder, "main_grad", [(name, parameter.main_grad) for name, parameter, _ in model.parameters])
     succeeded, norm, _ = model.optimizer.step()
     if not succeeded:
         raise RuntimeError("the optimizer skipped a step")
@@ -50,6 +54,13 @@ def _add_once(recorder, kind, name, tensor, place):
     """A tied parameter that two chunks of a rank share is one."""
     if recorder._call(kind, name) == 0:
         recorder.add(f"mb0/step/{kind}/{name}/0", tensor, place)
+
+
+def _anchor(recorder, kind, tensors):
+    """Replaces what was recorded of parameters by the candidate's. The optimizer's own copies in fp32 follow from its gradients."""
+    with torch.no_grad():
+        for name, tensor in tensors:
+            tensor.copy_(recorder.anchored(f"mb0/step/{kind}/{name}/0", tensor))
 
 
 def _forward_backward(model, recorder, batches):
