@@ -370,6 +370,7 @@ enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_s
   if (status == SF_OK) status = sf_check_grad_norms(&checking);
   if (status == SF_OK) {
     sum_up(&checking.report);
+    checking.report.anchored = reference->anchored;
     find_culprits(&checking.report, candidate->isolated ? ISOLATED : reference->anchored ? ANCHORED : WHOLE_RUNS);
   }
   for (int32_t i = 0; status == SF_OK && i < checking.report.culprit_count; i++)

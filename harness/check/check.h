@@ -33,9 +33,10 @@ struct sf_check_report {
   int32_t result_count;
   struct sf_check_result *results; /* in the reference's order of execution, then what it lacks, in the candidate's */
   int32_t judged, not_judged, findings;
-  /* The first finding, or the first parameter that differs at the start, if one does. Of isolated runs also the others up to the first
-   * whose tensor was not replaced by a given one, since what comes later may follow from it, as many as there is room for; main gradients
-   * follow from given tensors, but where most of a step's are wrong the first stands for all. */
+  bool anchored; /* the reference was given the candidate's own tensors */
+  /* The first finding, or the first parameter that differs at the start, if one does. Of isolated and anchored runs also the others up to the
+   * first that later ones may follow from, as many as there is room for; where most of a step's main gradients are wrong the first stands
+   * for all. */
   int32_t culprit_count;
   struct sf_check_culprit culprits[SF_CHECK_CULPRITS_MAX];
   int32_t start_count,

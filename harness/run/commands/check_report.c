@@ -73,7 +73,7 @@ static void append_first(struct sf_text *out, const struct sf_check_result *r) {
   sf_line_append(out, "what         %s%s%s\n", r->text, r->hint ? ": " : "", r->hint ? r->hint : "");
 }
 
-/* The other culprits of an isolated trace. */
+/* The other culprits of an isolated trace, or of one that anchors its reference. */
 static void append_further(struct sf_text *out, const struct sf_check_report *report) {
   char line[SF_DIAGNOSIS_LINE_TEXT];
   for (int32_t i = 1; i < report->culprit_count; i++) {
@@ -90,7 +90,8 @@ void sf_check_append(struct sf_text *out, const struct sf_check_report *report, 
   const struct sf_check_result *first = culprit ? &report->results[culprit->result] : NULL;
   const char *start = start_text(text, report);
   const int32_t reason_count = count_reasons(reasons, report);
-  sf_line_append(out, "candidate    %s (%d ranks, %s)\n", candidate->path, candidate->ranks, candidate->isolated ? "isolated" : "e2e");
+  sf_line_append(out, "candidate    %s (%d ranks, %s%s)\n", candidate->path, candidate->ranks, sf_trace_set_mode(candidate),
+                 report->anchored ? ", the reference was given its tensors" : "");
   sf_line_append(out, "verdict      %s%s%s%s\n", sf_verdict_name(report->verdict), first ? " (" : "",
                  first ? sf_finding_class_name(first->cls) : "", first ? ")" : "");
   if (start) sf_line_append(out, "start        %s\n", start);
@@ -139,7 +140,7 @@ json_t *sf_json_of_check(const struct sf_check_report *report, const struct sf_t
   for (int32_t i = 0; i < report->result_count; i++)
     if (report->results[i].flagged) json_array_append_new(flagged, finding_of(&report->results[i]));
   return json_pack("{s:o, s:i, s:s, s:s, s:i, s:i, s:o, s:o, s:o*, s:o, s:o, s:i, s:o}", "path", sf_json_text(candidate->path), "ranks",
-                   candidate->ranks, "mode", candidate->isolated ? "isolated" : "e2e", "verdict", sf_verdict_name(report->verdict),
+                   candidate->ranks, "mode", sf_trace_set_mode(candidate), "verdict", sf_verdict_name(report->verdict),
                    "judged", report->judged, "not_judged", report->not_judged, "not_judged_because", because, "start",
                    sf_json_text(start_text(start, report)), "first", first ? finding_of(&report->results[first->result]) : NULL,
                    "diagnosis", first ? sf_json_diagnosis(&first->diagnosis) : json_null(), "further", further, "findings",

@@ -2,7 +2,7 @@
 
     from shardfuzz import worker
 
-    def run(request, beat):   # on every rank; request: run, draw, case, ranks, out
+    def run(request, beat):   # on every rank; request: run, draw, case, ranks, out, anchors
         ...                   # beat() now and then shows that a long run makes progress
         worker.write_trace(request["out"], {"s0/mb0/fwd/act/fc/0": ([4, 8], [[[0, 4]], [[0, 8]]], values)})
 
@@ -10,6 +10,7 @@
 
 Needs neither torch nor NumPy. The worker is started by `shardfuzz worker CMD CASES.jsonl`.
 """
+import array
 import errno
 import json
 import os
@@ -38,7 +39,7 @@ def place() -> tuple[int, int]:
 
 
 def write_trace(folder: str, tensors: dict, mode: str = "e2e", groups: Optional[dict] = None) -> None:
-    """Writes this rank's trace of fp32 tensors, end to end or "isolated": {name: (shape, index, array.array("f"))}, shape and index as in targets/trace_format.md, the
+    """Writes this rank's trace of fp32 tensors, end to end, "isolated" or "anchored": {name: (shape, index, array.array("f"))}, shape and index as in targets/trace_format.md, the
     values of the rank's part in row-major order. groups: {"tp": [0, 1]}, the ranks of each group that this rank is in, by which a finding can be explained. For torch
     tensors: shardfuzz.writer. Raises OSError, also when there is no room, before anything is written."""
     rank, ranks = place()
@@ -54,6 +55,17 @@ def write_trace(folder: str, tensors: dict, mode: str = "e2e", groups: Optional[
         file.write(len(text).to_bytes(8, "little") + text)
         for _, _, values in tensors.values():
             file.write(values)
+
+
+def read_tensors(folder: str) -> dict:
+    """{name: values in row-major order} of the tensors in a trace of one rank: the candidate's own, request["anchors"]. fp32 and fp64 alone; for torch
+    tensors: shardfuzz.anchors. Raises OSError."""
+    with open(os.path.join(folder, "rank-00000.safetensors"), "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        data = file.read()
+    types = {"F32": "f", "F64": "d"}
+    return {name: array.array(types[entry["dtype"]], data[slice(*entry["data_offsets"])])
+            for name, entry in header.items() if entry.get("dtype") in types}
 
 
 class _Connection:

@@ -61,8 +61,20 @@ is_json '"reason" in j' False
 run_cases 3 "$sample" '{"ranks": 4, "hidden": 24}'
 is_json 'j["skipped"], j["reason"]' "(1, 'nothing was judged: 0 inconclusive, 1 skipped (last: 6 columns on each of 4 ranks are not a whole number of quads)')"
 check "and it says so" grep -q '^shardfuzz: nothing was judged: 0 inconclusive, 1 skipped (last: 6 columns' "$work/stderr"
+# A reference that is given the candidate's tensors shows the wrong module alone; otherwise what follows from it is wrong too.
+wrong="python3 -S tests/integration/frameworks/anchored_worker.py"
+for manner in anchored whole deaf; do
+  run_cases 1 "$wrong $manner" '{"ranks": 2, "tokens": 4}' '{"tokens": 4}'
+  recorded 1 '[r["verdict"], r["class"], r["first"]]' "['FINDING', 'tolerance', 's0/mb0/fwd/act/mlp.fc1/0']"
+  recorded 2 '[r["verdict"]]' "['PASS']"
+  run 1 worker "$wrong $manner" --traces "$work/$manner" --json <<<'{"ranks": 2, "tokens": 4}'
+  run 1 check "$work/$manner/case-00000/reference" "$work/$manner/case-00000/candidate"
+  check "$manner: how many are wrong" grep -q "^findings     $([ $manner = anchored ] && echo 1 || echo 2) in this trace" "$work/stdout"
+done
+run 1 check "$work/anchored/case-00000/reference" "$work/anchored/case-00000/candidate"
+check "and of what the reference was made" grep -q '^candidate .*(2 ranks, e2e, the reference was given its tensors)$' "$work/stdout"
 # Cases on stdin; traces that stay are judged alike by the commands for them.
-run 1 worker "$sample" --traces "$work/traces" --json <<<'{"ranks": 2, "seed": 7}{"ranks": 2, "seed": 7, "bug": "no-reduce"}'
+run 1 worker "$sample_c" --traces "$work/traces" --json <<<'{"ranks": 2, "seed": 7}{"ranks": 2, "seed": 7, "bug": "no-reduce"}'
 check "the reference of both cases is one" [ ! -e "$work/traces/case-00001/reference" ]
 run 0 check "$work/traces/case-00000/reference" "$work/traces/case-00000/candidate"
 run 1 check "$work/traces/case-00000/reference" "$work/traces/case-00001/candidate"

@@ -1,0 +1,31 @@
+"""The sample worker with a wrong fc1 in what candidates compute: its weights on rank 1 are 1 % too large, so that fc2 differs too. With the argument
+"whole" it does not say that its reference can be given a candidate's tensors; with "deaf" it says so, and computes its own all the same."""
+import os
+import random
+import sys
+import types
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../targets/samples"))
+import worker_mlp  # noqa: E402
+
+MANNER = sys.argv[1]
+
+
+class Wrong(random.Random):
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.factor = 1.01 if worker_mlp.RANK == 1 and "fc1" in str(seed) else 1
+
+    def gauss(self, mean, spread):
+        return self.factor * super().gauss(mean, spread)
+
+
+def run(request, links):
+    if MANNER == "deaf":
+        request.pop("anchors", None)
+    worker_mlp.run(request, links)
+
+
+worker_mlp.random = types.SimpleNamespace(Random=Wrong)
+connections = worker_mlp.connect_ranks(os.environ["SHARDFUZZ_SOCKET"] + ".ranks") if worker_mlp.RANKS > 1 else []
+worker_mlp.worker.serve({**worker_mlp.DESCRIBE, "anchored": MANNER != "whole"}, lambda request, beat: run(request, connections))
