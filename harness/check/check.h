@@ -10,15 +10,15 @@
 struct sf_check_result {
   const struct sf_trace_tensor *tensor; /* the reference's; the candidate's where the reference has none */
   bool judged, flagged;
-  const char *why_not;                  /* NULL when judged */
-  enum sf_finding_class cls;            /* flagged only */
-  int32_t rank;                         /* the rank concerned, -1 = the merged tensor */
-  int64_t row;                          /* worst row where that is worse than the whole, else -1 */
-  int64_t at;                           /* flagged by values: an element where it is wrong */
-  double norm, error, noise, ratio;     /* by the worse of tensor and row; ratio is error / noise */
+  const char *why_not;              /* NULL when judged */
+  enum sf_finding_class cls;        /* flagged only */
+  int32_t rank;                     /* the rank concerned, -1 = the merged tensor */
+  int64_t row;                      /* worst row where that is worse than the whole, else -1 */
+  int64_t at;                       /* flagged by values: an element where it is wrong */
+  double norm, error, noise, ratio; /* by the worse of tensor and row; ratio is error / noise */
   double tensor_error, tensor_noise, tensor_ratio, row_ratio;
-  char text[200];                       /* flagged only: what is wrong */
-  const char *hint;                     /* for whoever wrote the trace: what to look at; NULL = nothing */
+  char text[200];   /* flagged only: what is wrong */
+  const char *hint; /* for whoever wrote the trace: what to look at; NULL = nothing */
 };
 
 /* A wrong tensor that no other one explains. */
@@ -34,9 +34,9 @@ struct sf_check_report {
   struct sf_check_result *results; /* in the reference's order of execution, then what it lacks, in the candidate's */
   int32_t judged, not_judged, findings;
   bool anchored; /* the reference was given the candidate's own tensors */
-  /* The first finding, or the first parameter that differs at the start, if one does. Of isolated and anchored runs also the others up to the
-   * first that later ones may follow from, as many as there is room for; where most of a step's main gradients are wrong the first stands
-   * for all. */
+  /* The first finding, or the first parameter that differs at the start, if one does. Of isolated and anchored runs also the others up to
+   * the first that later ones may follow from, as many as there is room for; where most of a step's main gradients are wrong the first
+   * stands for all. */
   int32_t culprit_count;
   struct sf_check_culprit culprits[SF_CHECK_CULPRITS_MAX];
   int32_t start_count,

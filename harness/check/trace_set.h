@@ -16,8 +16,8 @@ struct sf_trace_tensor {
   bool mixed;                /* ranks hold it in different types */
   struct sf_piece *pieces;   /* by rank; never NULL */
   struct sf_piece *last;
-  int32_t odd_shape_rank;    /* first rank that gives it another shape, -1 = none */
-  int32_t odd_dim_count;     /* that shape */
+  int32_t odd_shape_rank; /* first rank that gives it another shape, -1 = none */
+  int32_t odd_dim_count;  /* that shape */
   int64_t odd_dims[SF_ST_DIMS_MAX];
 };
 

@@ -26,8 +26,8 @@ static enum sf_status merge_tensor(struct sf_merge_report *merged, struct writin
     const size_t width = sf_dtype_wire_bytes(sf_merger_dtype(w->merger));
     status = sf_merger_block(w->merger, &values, block.begin, block.end, w->error);
     if (status == SF_OK && place != NULL)
-      status = sf_new_file_write(&w->file, values, (size_t)(block.end - block.begin) * width,
-                                 place->offset + block.begin * (int64_t)width, w->error);
+      status = sf_new_file_write(&w->file, values, (size_t)(block.end - block.begin) * width, place->offset + block.begin * (int64_t)width,
+                                 w->error);
   }
   if (status == SF_OK) *merged = sf_merger_report(w->merger);
   return status;
@@ -49,8 +49,8 @@ static char *metadata_text(const struct writing *w) {
   bool good = tensors != NULL;
   for (int32_t i = 0; good && i < w->set->count; i++)
     if (w->is_whole[i]) good = json_object_set_new(tensors, w->set->tensors[i].text, json_object()) == 0;
-  json_t *root = json_pack("{s:i, s:i, s:i, s:s, s:o}", "format", 1, "rank", 0, "ranks", 1, "mode",
-                           w->set->isolated ? "isolated" : "e2e", "tensors", tensors);
+  json_t *root = json_pack("{s:i, s:i, s:i, s:s, s:o}", "format", 1, "rank", 0, "ranks", 1, "mode", w->set->isolated ? "isolated" : "e2e",
+                           "tensors", tensors);
   char *text = good && root != NULL ? json_dumps(root, JSON_COMPACT) : NULL;
   json_decref(root);
   return text;
@@ -67,8 +67,7 @@ static enum sf_status lay_out(struct writing *w, const char *path) {
     const struct sf_trace_tensor *tensor = &w->set->tensors[i];
     if (!w->is_whole[i]) continue;
     status = sf_merger_begin(w->merger, w->set, tensor, w->error);
-    if (status == SF_OK)
-      status = sf_st_writer_declare(writer, tensor->text, sf_merger_dtype(w->merger), tensor->dims, tensor->dim_count);
+    if (status == SF_OK) status = sf_st_writer_declare(writer, tensor->text, sf_merger_dtype(w->merger), tensor->dims, tensor->dim_count);
   }
   if (status == SF_OK) status = sf_st_writer_meta(writer, "shardfuzz", text);
   if (status != SF_OK)

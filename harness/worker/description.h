@@ -21,7 +21,7 @@ const char *sf_description_name(const struct sf_description *description); /* of
 /* Perturbed runs that the worker asks for, to be judged by. */
 int32_t sf_description_draws(const struct sf_description *description);
 bool sf_description_has_scripts(const struct sf_description *description); /* the worker answers `script` */
-bool sf_description_is_anchored(const struct sf_description *description);  /* its reference can be given a candidate's own tensors */
+bool sf_description_is_anchored(const struct sf_description *description); /* its reference can be given a candidate's own tensors */
 
 /* Fields, counted from 0 in the order in which the worker gave them. */
 int32_t sf_description_field_count(const struct sf_description *description);

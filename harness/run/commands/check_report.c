@@ -140,8 +140,8 @@ json_t *sf_json_of_check(const struct sf_check_report *report, const struct sf_t
   for (int32_t i = 0; i < report->result_count; i++)
     if (report->results[i].flagged) json_array_append_new(flagged, finding_of(&report->results[i]));
   return json_pack("{s:o, s:i, s:s, s:s, s:i, s:i, s:o, s:o, s:o*, s:o, s:o, s:i, s:o}", "path", sf_json_text(candidate->path), "ranks",
-                   candidate->ranks, "mode", sf_trace_set_mode(candidate), "verdict", sf_verdict_name(report->verdict),
-                   "judged", report->judged, "not_judged", report->not_judged, "not_judged_because", because, "start",
+                   candidate->ranks, "mode", sf_trace_set_mode(candidate), "verdict", sf_verdict_name(report->verdict), "judged",
+                   report->judged, "not_judged", report->not_judged, "not_judged_because", because, "start",
                    sf_json_text(start_text(start, report)), "first", first ? finding_of(&report->results[first->result]) : NULL,
                    "diagnosis", first ? sf_json_diagnosis(&first->diagnosis) : json_null(), "further", further, "findings",
                    report->findings, "flagged", flagged);

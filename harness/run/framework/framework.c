@@ -246,8 +246,8 @@ static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_fram
 
 static int32_t draws_of(const struct sf_framework *f) { return f->options.draws ? f->options.draws : sf_description_draws(f->description); }
 
-/* Numbers of perturbed runs to judge by, one after the other until the case passes; returns how many. More of them only widen the bounds, so
- * a pass by few is right. An anchored reference begins without any: few cases need one. If traces are kept, all are run at once. */
+/* Numbers of perturbed runs to judge by, one after the other until the case passes; returns how many. More of them only widen the bounds,
+ * so a pass by few is right. An anchored reference begins without any: few cases need one. If traces are kept, all are run at once. */
 static int32_t stages_of(int32_t out[STAGES_MAX], const struct sf_framework *f) {
   const int32_t all = draws_of(f), few = (all + 2) / 3;
   int32_t count = 0;
@@ -378,7 +378,8 @@ static enum sf_status set_anchors(struct sf_framework *f, bool *good, struct sf_
   return sf_framework_blame(outcome, "candidate", status, error);
 }
 
-/* Runs the candidate before its reference, which can then be given its tensors. A failure that comes on one device too is the reference's. */
+/* Runs the candidate before its reference, which can then be given its tensors. A failure that comes on one device too is the reference's.
+ */
 static enum sf_status run_candidate_first(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c,
                                           const char *folder, const char *candidate, struct sf_error *error) {
   const struct sf_framework_outcome before = *outcome;

@@ -72,6 +72,65 @@ static void test_check_run_isolated_lists_each_culprit(void **state) {
   }
 }
 
+/* An anchored reference had the candidate's tensors: each wrong one is a culprit, but of what the optimizer makes only the first, and
+ * nothing after replicas that differ. Rows may be off by as much as in isolated runs, and fp32 sums by 4 units where no draw says so. */
+static void test_check_run_anchored_lists_what_follows_from_no_other(void **state) {
+  enum { PARTS = 9 };
+  static const char *const names[PARTS] = {"s0/mb0/fwd/act/a/0",          "s0/mb0/bwd/act_grad/a/0",   "s0/mb0/step/main_grad/a/0",
+                                           "s0/mb0/step/main_grad/b/0",   "s0/mb0/step/main_grad/c/0", "s0/mb0/step/param_delta/a/0",
+                                           "s0/mb0/step/param_delta/b/0", "s1/mb0/step/param/a/0",     "s1/mb0/fwd/act/a/0"};
+  static const struct {
+    unsigned wrong;
+    int32_t apart;               /* the tensor whose replicas differ; -1: none */
+    int32_t culprits[PARTS + 1]; /* up to -1 */
+  } rows[] = {
+      {0x103, -1, {0, 1, 8, -1}}, {0x105, -1, {0, 2, 8, -1}}, {0x11c, -1, {2, 8, -1}},
+      {0x1e0, -1, {5, 8, -1}},    {0x101, 1, {0, 1, -1}},     {0, -1, {-1}},
+  };
+  float x[COUNT], other[COUNT], near[COUNT];
+  fill(x, 0);
+  fill(other, 9);
+  for (int i = 0; i < COUNT; i++) near[i] = x[i] * (1 + 10 * 0x1p-24f); /* within three noise levels of 4 units */
+  for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++) {
+    struct part parts[PARTS];
+    for (int i = 0; i < PARTS; i++) parts[i] = act_part(names[i], x);
+    rank_write(*state, "ref", 0, 1, "anchored", parts, PARTS);
+    assert_int_equal(noise_make(*state, NULL, 0, NULL), SF_OK);
+    for (int rank = 0; rank < 2; rank++) {
+      for (int i = 0; i < PARTS; i++) parts[i].values = rows[row].wrong & 1u << i || (i == rows[row].apart && rank == 1) ? other : near;
+      rank_write(*state, "c", rank, 2, "e2e", parts, PARTS);
+    }
+    struct judged j;
+    judged_open(&j, *state, "c");
+    assert_true(j.report.anchored);
+    for (int32_t i = 0; i < PARTS; i++)
+      if ((rows[row].culprits[i] < 0 ? -1 : j.report.culprits[i].result) != rows[row].culprits[i] || j.report.culprit_count < i)
+        fail_msg("row %zu: culprit %d of %d", row, (int)i, (int)j.report.culprit_count);
+      else if (rows[row].culprits[i] < 0) {
+        assert_int_equal(j.report.culprit_count, i);
+        break;
+      }
+    judged_close(&j);
+  }
+}
+
+static void test_check_run_isolated_candidate_of_an_anchored_reference_is_refused(void **state) {
+  float x[COUNT];
+  fill(x, 0);
+  const struct part part = act_part(ACT, x);
+  rank_write(*state, "ref", 0, 1, "anchored", &part, 1);
+  assert_int_equal(noise_make(*state, NULL, 0, NULL), SF_OK);
+  rank_write(*state, "c", 0, 1, "isolated", &part, 1);
+  char path[400];
+  struct judged j = {.reference = set_open(*state, "ref"), .candidate = set_open(*state, "c")};
+  struct sf_error error = {SF_OK, ""};
+  snprintf(path, sizeof path, "%s/ref/noise.safetensors", (char *)*state);
+  assert_int_equal(sf_noise_open(&j.noise, path, &j.reference, &error), SF_OK);
+  assert_int_equal(sf_check_run(&j.report, &j.reference, &j.noise, &j.candidate, &error), SF_EINPUT);
+  assert_non_null(strstr(error.text, "is isolated, but the reference was given"));
+  judged_close(&j);
+}
+
 /* --- diagnosis ---------------------------------------------------------------------------------------------------- */
 
 #define OTHER_MICROBATCH "s0/mb1/fwd/act/m/0"
@@ -308,6 +367,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       FOLDER_TEST(test_check_run_other_parameters_at_the_start_come_first),
       FOLDER_TEST(test_check_run_isolated_lists_each_culprit),
+      FOLDER_TEST(test_check_run_anchored_lists_what_follows_from_no_other),
+      FOLDER_TEST(test_check_run_isolated_candidate_of_an_anchored_reference_is_refused),
       FOLDER_TEST(test_check_run_causes_are_named),
       FOLDER_TEST(test_check_run_large_tensor_is_looked_at_round_its_error),
       FOLDER_TEST(test_check_run_explaining_without_memory_fails_cleanly),
