@@ -1,4 +1,4 @@
-/* check and noise: traces of any framework. */
+/* check, noise and anchors: traces of any framework. */
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/commands/check_report.h"
 #include "harness/run/commands/command_common.h"
@@ -7,6 +7,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/sinks.h"
+#include "harness/check/whole.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,6 +27,10 @@ static const struct sf_option check_options[] = {
     SF_REPORT_OPTIONS(struct check_flags, reports)
         SF_OPTION_AT(struct check_flags, "table", FLAG, table, NULL, "print every tensor's error against its noise level"),
     SF_OPTION_AT(struct check_flags, "json", FLAG, json, NULL, "print one JSON object as the last line of stdout"),
+};
+
+struct anchors_flags {
+  struct sf_texts traces;
 };
 
 struct noise_flags {
@@ -192,4 +197,31 @@ const struct sf_command sf_command_noise = {
     SF_ARGUMENTS_ARE(2, 100000, struct noise_flags, traces),
     .flags_bytes = sizeof(struct noise_flags),
     .run = noise,
+};
+
+/* --- anchors ----------------------------------------------------------------------------------------------------- */
+
+static int anchors(void *context) {
+  const struct anchors_flags *flags = context;
+  const char *folder = flags->traces.items[1];
+  struct sf_error error = {SF_OK, ""};
+  struct sf_trace_set candidate = {0};
+  allow_many_files();
+  enum sf_status status = sf_input_status(sf_trace_set_open(&candidate, flags->traces.items[0], &error));
+  if (status == SF_OK) status = sf_whole_write(folder, &candidate, &error);
+  if (status == SF_OK) sf_print(stdout, "%s: the tensors of %s, each of them whole\n", folder, candidate.path);
+  sf_trace_set_close(&candidate);
+  return status != SF_OK ? sf_exit_failure(status, &error) : 0;
+}
+
+const struct sf_command sf_command_anchors = {
+    .name = "anchors",
+    .summary = "write a candidate's tensors, merged, for a reference to be made of them",
+    .arguments = "CAND FOLDER",
+    .help =
+        "Writes the logical tensors of a trace as the trace of one rank into FOLDER, which is there. A reference whose modules are each given what\n"
+        "the candidate's had shows errors that are far smaller than the rounding of a whole run (harness/docs/tolerance.md).",
+    SF_ARGUMENTS_ARE(2, 2, struct anchors_flags, traces),
+    .flags_bytes = sizeof(struct anchors_flags),
+    .run = anchors,
 };

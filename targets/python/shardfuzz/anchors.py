@@ -11,6 +11,19 @@ from .writer import TYPES, file_name
 _OF_NAME = {name: dtype for dtype, name in TYPES.items()}
 
 
+class Anchored(torch.autograd.Function):
+    """Hands on another value in place of a tensor, whose gradient passes unchanged: what comes after is made of that value. value: a function that
+    gives it; an argument that is handed on would count as a view, which nothing may overwrite."""
+
+    @staticmethod
+    def forward(context, tensor, value):
+        return value()
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient, None
+
+
 class Anchors:
     """folder: of the trace. Values are read when they are asked for. Raises OSError."""
 
@@ -26,7 +39,7 @@ class Anchors:
         """The candidate's tensor of that name, in memory of its own and in the type of `like`. None where it has none of that shape: the comparison
         says so, and what follows is made of the reference's own."""
         entry = self._entries.get(name)
-        if entry is None or entry["shape"] != list(like.shape):
+        if entry is None or entry["shape"] != (list(like.shape) or [1]):
             return None
         first, last = entry["data_offsets"]
         values = self._bytes[self._begin + first:self._begin + last].clone().view(_OF_NAME[entry["dtype"]])

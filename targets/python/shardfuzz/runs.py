@@ -2,10 +2,12 @@
 import os
 import shutil
 import subprocess
+import tempfile
 from typing import Callable, Optional
 
 import torch
 
+from .anchors import Anchors
 from .errors import ShardfuzzError
 from .perturb import KINDS, Perturbation
 from .tracer import Tracer
@@ -59,23 +61,26 @@ def trace(directory: str, build: Callable, train_step: Callable, *, steps: int =
 
 
 def reference(directory: str, build: Callable, train_step: Callable, *, draws: int = 9, steps: int = 1, seed: int = 0,
-              keep_draws: bool = False, skip=()) -> None:
+              keep_draws: bool = False, skip=(), candidate: Optional[str] = None) -> None:
     """Traces the same training on one device, then runs it `draws` times more with perturbations (E1, E3, E5 in turn, perturb.py) and lets
-    `shardfuzz noise` make noise.safetensors from them. build must give the same parameters each time; a third value that it gives is not
+    `shardfuzz noise` make noise.safetensors from them. candidate: the folder of a parallel run's trace. Each module of the reference is then given what
+    that run's modules had (anchors.py), so that only one module's rounding lies between the two; the reference is that candidate's alone. build must give the same parameters each time; a third value that it gives is not
     looked at. Prints one line: where the reference is and what to run next. Raises ShardfuzzError."""
     if rank_and_count()[1] > 1:
         raise ShardfuzzError(f"reference() runs on one device, not on {rank_and_count()[1]} ranks: call it in a process of its own")
     program = find_program()
+    anchors = None if candidate is None else _anchors_of(program, candidate)
+    kinds = KINDS if anchors is None else [kind for kind in KINDS if kind != "E1"]  # anchored, inputs are equal by construction
 
     def run_alone(to: str, **options) -> Tracer:
-        return _run(to, lambda: _build(build, None)[:2], train_step, steps, seed, skip=skip, quiet=True, **options)
+        return _run(to, lambda: _build(build, None)[:2], train_step, steps, seed, skip=skip, quiet=True, anchors=anchors, **options)
     plain = run_alone(directory)
     folder = os.path.join(directory, "draws")
     shutil.rmtree(folder, ignore_errors=True)
     folders, seen = [], {plain.recorder.digest()}
     try:
         for draw in range(draws):
-            kind, number = KINDS[draw % len(KINDS)], draw
+            kind, number = kinds[draw % len(kinds)], draw
             while True:
                 at = os.path.join(folder, f"{draw}-{kind}")
                 drawn = run_alone(at, perturbation=Perturbation(kind, seed * 1000 + number))
@@ -90,7 +95,8 @@ def reference(directory: str, build: Callable, train_step: Callable, *, draws: i
     finally:
         if not keep_draws:
             shutil.rmtree(folder, ignore_errors=True)
-    plain.say(f"noise levels from {draws} perturbed runs; next: trace a parallel run, then {program} check {directory} PARALLEL")
+    plain.say(f"noise levels from {draws} perturbed runs; next: "
+              + (f"trace a parallel run, then {program} check {directory} PARALLEL" if candidate is None else f"{program} check {directory} {candidate}"))
 
 
 def _same_start(plain: Tracer, drawn: Tracer) -> None:
@@ -100,8 +106,19 @@ def _same_start(plain: Tracer, drawn: Tracer) -> None:
             raise ShardfuzzError(f"{name}: build() gave another value in its second call; seed it, or use shardfuzz.fill(model)")
 
 
+def _anchors_of(program: str, candidate: str) -> Anchors:
+    """The candidate's tensors, each of them whole. Their file needs no name any more once it is open."""
+    with tempfile.TemporaryDirectory() as folder:
+        _call(program, "anchors", candidate, folder)
+        return Anchors(folder)
+
+
 def _make_noise(program: str, directory: str, folders) -> None:
-    done = subprocess.run([program, "noise", directory, *folders], capture_output=True, text=True)
+    _call(program, "noise", directory, *folders)
+
+
+def _call(program: str, command: str, *arguments: str) -> None:
+    done = subprocess.run([program, command, *arguments], capture_output=True, text=True)
     if done.returncode != 0:
         lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
-        raise ShardfuzzError(f"shardfuzz noise: {lines[-1]}")
+        raise ShardfuzzError(f"shardfuzz {command}: {lines[-1]}")

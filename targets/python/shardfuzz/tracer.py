@@ -18,8 +18,9 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from . import writer
+from .anchors import Anchored
 from .errors import ShardfuzzError
-from .layout import Layout, change_of
+from .layout import Layout, change_of, local_of
 from .names import ROOT, module_names, parameter_names, subject, tensor_name
 from .places import is_dtensor
 from .records import Recorder
@@ -61,11 +62,12 @@ class Tracer:
 
     directory: a trace that is there is replaced as a whole. model: a module; DistributedDataParallel and other wrappers do not show in names.
     optimizer: one or a sequence; a step ends when each has stepped. batch, batch_dim, mean, places: see layout.Layout. skip: patterns
-    (fnmatch) of subjects that are left out. perturbation: see perturb.py. quiet: without the line on stdout that says where the trace is.
+    (fnmatch) of subjects that are left out. perturbation: see perturb.py. anchors: see anchors.py; on one rank, each tensor that is recorded is then
+    replaced by the candidate's, so that the next module gets what the candidate's did. quiet: without the line on stdout that says where the trace is.
     Every rank of torch.distributed enters and leaves together. Raises ShardfuzzError."""
 
     def __init__(self, directory: str, model: torch.nn.Module, optimizer, *, batch=None, batch_dim: int = 0, mean: bool = True,
-                 places: Optional[Callable] = None, skip: Sequence[str] = (), perturbation=None, quiet: bool = False):
+                 places: Optional[Callable] = None, skip: Sequence[str] = (), perturbation=None, anchors=None, quiet: bool = False):
         self.directory = directory
         self.modules = module_names(model)
         self.parameters = parameter_names(model)
@@ -75,7 +77,7 @@ class Tracer:
                 raise ShardfuzzError(f"{type(one).__name__} has no step hooks: it must be a torch.optim.Optimizer")
         self.layout = Layout(batch, batch_dim, mean, places)
         self.recorder = Recorder(self.layout)
-        self.skip, self.perturbation, self.quiet = tuple(skip), perturbation, quiet
+        self.skip, self.perturbation, self.anchors, self.quiet = tuple(skip), perturbation, anchors, quiet
         self.handles: list = []
         self.step = -1
 
@@ -124,7 +126,8 @@ class Tracer:
             handle.remove()
         self.layout.marks.stop()
         if kind is None:
-            writer.write_together(self.directory, self.recorder.entries, self.layout.rank, self.layout.ranks, self.layout.groups())
+            writer.write_together(self.directory, self.recorder.entries, self.layout.rank, self.layout.ranks, self.layout.groups(),
+                                  "anchored" if self.anchors else "e2e")
             if not self.quiet:
                 self.say(f"next: {os.environ.get('SHARDFUZZ', 'shardfuzz')} check REFERENCE {self.directory}")
 
@@ -146,6 +149,20 @@ class Tracer:
         self.calls: Dict[tuple, int] = {}
         self.open_calls: Dict[str, List[Tuple[int, int, str]]] = {}
         self.before = {name: self._record(0, "step", "param", name, 0, parameter) for name, parameter in self.parameters.items()}
+        if self.anchors is not None:
+            for name, parameter in self.parameters.items():
+                self._anchor_in_place("param", name, parameter)
+                self.before[name] = None if self.before[name] is None else local_of(parameter)
+
+    def _anchor(self, name: str, tensor: torch.Tensor) -> Optional[torch.Tensor]:
+        """What takes the place of a tensor that was recorded under the name; None: nothing does."""
+        return None if self.anchors is None or name not in self.recorder.records else self.anchors.of(name, tensor)
+
+    def _anchor_in_place(self, kind: str, name: str, tensor: torch.Tensor) -> None:
+        value = self._anchor(tensor_name(self.step, 0, "step", kind, name, 0), tensor)
+        if value is not None:
+            with torch.no_grad():
+                tensor.copy_(value)
 
     def _owned(self, optimizer) -> Dict[str, torch.nn.Parameter]:
         mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
@@ -156,6 +173,7 @@ class Tracer:
             if parameter.grad is not None and name not in self.taken:
                 self.taken.add(name)
                 self._record(0, "step", "main_grad", name, 0, parameter.grad)
+                self._anchor_in_place("main_grad", name, parameter.grad)
 
     def _before_optimizer(self, optimizer, *_) -> None:
         self._pause(True)
@@ -215,8 +233,12 @@ class Tracer:
     def _take_gradient(self, step: int, mb: int, name: str, call: int, mark):
         def hook(gradient):
             self._pause(True)
+            full_name = tensor_name(step, mb, "bwd", "act_grad", name, call)
+            is_part = full_name in self.recorder.records  # of a gradient that comes in parts: the first has brought all
             self._record(mb, "bwd", "act_grad", name, call, gradient, mark, step=step)
+            anchor = self._anchor(full_name, gradient)
             self._pause(False)
+            return anchor if anchor is None or not is_part else torch.zeros_like(anchor)
         return hook
 
     def _after_forward(self, name: str):
@@ -225,11 +247,16 @@ class Tracer:
             if self.perturbation is not None:
                 output = self.perturbation.output(module, (self.step, mb, call), output)
             self._pause(True)
-            leaves = [output] if isinstance(output, torch.Tensor) else tree_flatten(output)[0]
-            tensors = [leaf for leaf in leaves if floating(leaf)]
-            for number, tensor in enumerate(tensors):
-                self._record(mb, direction, "act", subject(name, number), call, tensor)
+            leaves, form = ([output], None) if isinstance(output, torch.Tensor) else tree_flatten(output)
+            places = [i for i, leaf in enumerate(leaves) if floating(leaf)]
+            for number, i in enumerate(places):
+                self._record(mb, direction, "act", subject(name, number), call, leaves[i])
+                # What is recomputed was made of the first pass's tensors, and is made of them again.
+                anchor = self._anchor(tensor_name(self.step, mb, "fwd", "act", subject(name, number), call), leaves[i])
+                leaves[i] = leaves[i] if anchor is None else Anchored.apply(leaves[i], lambda value=anchor: value)
             self._pause(False)
+            if self.anchors is not None:
+                return leaves[0] if form is None else tree_unflatten(leaves, form)
             return output if self.perturbation is not None else None
         return hook
 

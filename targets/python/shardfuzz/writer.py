@@ -37,7 +37,7 @@ def _header(entries: List[Entry], rank: int, ranks: int, mode: str, groups: Grou
 
 def write_file(path: str, entries: List[Entry], rank: int, ranks: int, mode: str = "e2e", groups: Groups = None) -> None:
     """Writes one rank's file; for a worker, whose folder is empty and whose answer says when the file is complete. Data: contiguous CPU
-    tensors with at least one dimension. mode: e2e or isolated. Raises OSError."""
+    tensors with at least one dimension. mode: e2e, isolated or anchored. Raises OSError."""
     header = _header(entries, rank, ranks, mode, groups)
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(header)))
@@ -84,12 +84,12 @@ def publish(directory: str, path: str, rank: int) -> None:
         raise ShardfuzzError(f"{path}: {error.strerror or error}") from None
 
 
-def write_together(directory: str, entries: Callable[[], List[Entry]], rank: int, ranks: int, groups: Groups = None) -> None:
+def write_together(directory: str, entries: Callable[[], List[Entry]], rank: int, ranks: int, groups: Groups = None, mode: str = "e2e") -> None:
     """Every rank writes its file; what was there is replaced when all have theirs. entries may raise ShardfuzzError too: then all ranks raise
     it, and an earlier trace stays as it was."""
     path = os.path.join(directory, f".{file_name(rank)}.partial")
     try:
-        together(lambda: write_partial(directory, entries(), rank, ranks, groups=groups))
+        together(lambda: write_partial(directory, entries(), rank, ranks, mode, groups))
         together(lambda: clear(directory) if rank == 0 else None)
         together(lambda: publish(directory, path, rank))
     finally:

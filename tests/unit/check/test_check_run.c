@@ -291,6 +291,24 @@ static void test_check_run_gradient_norm_is_that_of_the_candidates_own_gradients
   assert_finding(*state, "c", SF_CLASS_TOLERANCE, NORM, "the norm of the main gradients is");
 }
 
+/* torch's norm of bf16 gradients is a bf16 number. */
+static void test_check_run_gradient_norm_in_bf16_may_be_off_by_its_roundings(void **state) {
+  float x[COUNT];
+  double squares = 0;
+  fill(x, 0);
+  for (int i = 0; i < COUNT; i++) squares += (double)x[i] * (double)x[i];
+  float norm = 4;
+  struct part parts[2] = {act_part(MAIN_GRAD, x), {NORM, SF_BF16, 0, {0}, &norm, NULL}};
+  rank_write(*state, "ref", 0, 1, "e2e", parts, 2);
+  assert_int_equal(noise_make(*state, NULL, 0, NULL), SF_OK);
+  norm = (float)(sqrt(squares) * (1 + 0x1p-8));
+  rank_write(*state, "c", 0, 1, "e2e", parts, 2);
+  assert_passes(*state, "c");
+  norm = (float)(sqrt(squares) * (1 + 0x1p-6));
+  rank_write(*state, "c", 0, 1, "e2e", parts, 2);
+  assert_finding(*state, "c", SF_CLASS_TOLERANCE, NORM, "the norm of the main gradients is");
+}
+
 static void test_check_run_recomputed_activation_must_repeat(void **state) {
   float c[COUNT], again[COUNT];
   act_reference(*state);
@@ -472,6 +490,7 @@ int main(void) {
       FOLDER_TEST(test_check_run_what_proves_nothing_is_not_judged),
       FOLDER_TEST(test_check_run_single_number_is_judged_against_zero),
       FOLDER_TEST(test_check_run_gradient_norm_is_that_of_the_candidates_own_gradients),
+      FOLDER_TEST(test_check_run_gradient_norm_in_bf16_may_be_off_by_its_roundings),
       FOLDER_TEST(test_check_run_recomputed_activation_must_repeat),
       FOLDER_TEST(test_noise_open_wrong_files_are_refused_with_a_reason),
       FOLDER_TEST(test_noise_make_unfit_draws_are_refused_and_leave_nothing),
