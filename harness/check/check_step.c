@@ -47,8 +47,8 @@ static enum sf_status load_scalar(double *out, struct sf_checking *checking, con
   return status;
 }
 
-/* Replaces the result of the comparison with the reference, but keeps findings about structure. format: in which the norm is promised; below
- * fp32 each rounding on the way to it is larger than what the fp32 sums leave. */
+/* Replaces the result of the comparison with the reference, but keeps findings about structure. format: in which the norm is promised;
+ * below fp32 each rounding on the way to it is larger than what the fp32 sums leave. */
 static void judge_norm(struct sf_check_result *result, double norm, double value, enum sf_dtype format) {
   const double roundings = sf_factors.fro * sf_dtype_unit_roundoff(format);
   *result = (struct sf_check_result){.tensor = result->tensor, .judged = true, .rank = -1, .row = -1, .norm = norm};

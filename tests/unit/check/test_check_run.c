@@ -216,8 +216,10 @@ static void test_check_run_replicas_of_a_wgrad_agree_within_noise(void **state) 
     fill(c, (float)times);
     rank_write(*state, "c", 0, 2, "e2e", &reference, 1);
     rank_write(*state, "c", 1, 2, "e2e", &other, 1);
-    if (times == 2) assert_passes(*state, "c");
-    else assert_finding(*state, "c", SF_CLASS_CONFLICT, WGRAD, "ranks 0 and 1");
+    if (times == 2)
+      assert_passes(*state, "c");
+    else
+      assert_finding(*state, "c", SF_CLASS_CONFLICT, WGRAD, "ranks 0 and 1");
   }
 }
 
@@ -355,7 +357,9 @@ static void test_noise_make_unfit_draws_are_refused_and_leave_nothing(void **sta
   fill(d, 1);
   d[3] = NAN;
   const struct part reference = act_part(ACT, x);
-  const struct part bad[4] = {act_part("s0/mb0/fwd/act/n/0", x), {ACT, SF_F32, 1, {COUNT}, x, NULL}, act_part(ACT, d),
+  const struct part bad[4] = {act_part("s0/mb0/fwd/act/n/0", x),
+                              {ACT, SF_F32, 1, {COUNT}, x, NULL},
+                              act_part(ACT, d),
                               {ACT, SF_F32, 2, {1, COLS}, x, "{\"shape\": [4, 8], \"index\": [[[2, 1]], [[0, 8]]]}"}};
   static const char *const words[] = {"lacks tensor", "got [32], want [4, 8]", "is not finite", "no rank holds element 0"};
   rank_write(*state, "ref", 0, 1, "e2e", &reference, 1);

@@ -88,11 +88,36 @@ static void test_whole_write_into_no_folder_is_an_error(void **state) {
   sf_trace_set_close(&set);
 }
 
+static void test_whole_write_any_failing_allocation_gives_no_memory(void **state) {
+  const float values[2] = {1, 2};
+  char path[400];
+  for (int rank = 0; rank < 2; rank++) {
+    const struct part part = {
+        CUT, SF_F32, 1, {2}, values, rank == 0 ? "{\"shape\": [4], \"index\": [[[0, 2]]]}" : "{\"shape\": [4], \"index\": [[[2, 2]]]}"};
+    rank_write(*state, "t", rank, 2, "e2e", &part, 1);
+  }
+  struct sf_trace_set set = set_open(*state, "t");
+  snprintf(path, sizeof path, "%s/whole", (char *)*state);
+  assert_int_equal(mkdir(path, 0777), 0);
+  for (int64_t k = 1;; k++) {
+    sf_alloc_fail_at(k);
+    const enum sf_status status = sf_whole_write(path, &set, NULL);
+    const bool failed = sf_alloc_did_fail();
+    sf_alloc_fail_at(0);
+    assert_int_equal(status, failed ? SF_ENOMEM : SF_OK);
+    if (failed) continue;
+    assert_true(k > 10);
+    break;
+  }
+  sf_trace_set_close(&set);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       FOLDER_TEST(test_whole_write_of_two_ranks_merges_what_is_complete),
       FOLDER_TEST(test_whole_write_of_shapes_that_differ_leaves_the_tensor_out),
       FOLDER_TEST(test_whole_write_into_no_folder_is_an_error),
+      FOLDER_TEST(test_whole_write_any_failing_allocation_gives_no_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
