@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from .split import split_operation
 
 KINDS = ("E1", "E3", "E5")
+LARGE = 2.0**127
 EPSILON = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}
 
 # Operations that store no newly rounded values.
@@ -34,17 +35,14 @@ clamp_max sort isfinite _local_scalar_dense
 def jitter(values: torch.Tensor, relative: float, generator: torch.Generator) -> torch.Tensor:
     """values times (1 + relative v), v uniform in (-1, 1), rounded to their type. fp32 and fp64: the values as they are. Below, what they
     were before they were rounded is drawn first, within half a unit in the last place."""
-    def uniform(like):
-        return (torch.rand(like.shape, generator=generator, dtype=like.dtype) * 2 - 1).to(like.device)
-
     if values.dtype in (torch.float64, torch.float32):
         drawn = torch.rand(values.shape, generator=generator, dtype=torch.float64).to(values.device)
         return drawn.mul_(2 * relative).add_(1 - relative).mul_(values).to(values.dtype)
     exact = values.float()
-    _, exponent = torch.frexp(exact)
-    half_unit = torch.ldexp(torch.full_like(exact, EPSILON[values.dtype] / 4), exponent)
-    moved = torch.where(torch.isfinite(exact) & (exact != 0), exact + half_unit * uniform(exact), exact)
-    return (moved * (1 + relative * uniform(exact))).to(values.dtype)
+    power = exact.view(torch.int32).bitwise_and(0x7F800000).view(torch.float32).clamp_(max=LARGE)  # of two, at most the value; infinities stay
+    drawn = torch.rand((2, *values.shape), generator=generator).to(values.device).mul_(2).sub_(1)
+    moved = torch.addcmul(exact, power, drawn[0], value=EPSILON[values.dtype] / 2)
+    return moved.mul_(drawn[1].mul_(relative).add_(1)).to(values.dtype)
 
 
 @functools.lru_cache(maxsize=None)
