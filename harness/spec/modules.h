@@ -123,8 +123,12 @@ enum sf_trait {
   /* Exact mode gives integers in place of its output, which a linear or a residual add reads; of its input's gradient. */
   SF_TRAIT_INTEGER_ACT = 1 << 10,
   SF_TRAIT_INTEGER_GRAD = 1 << 11,
-  SF_TRAIT_INTO_ATTENTION = 1 << 12, /* attention takes differences of products of what it puts out */
-  SF_TRAIT_GRAD_INTO_MEANS = 1 << 13 /* attention's or a norm's backward begins with its input's gradient, and nothing else reads it */
+  SF_TRAIT_INTO_ATTENTION = 1 << 12,  /* attention takes differences of products of what it puts out */
+  SF_TRAIT_GRAD_INTO_MEANS = 1 << 13, /* attention's or a norm's backward begins with its input's gradient, and nothing else reads it */
+  /* Tensor-parallel ranks (of experts: their own) add parts of its output, of its input's gradient or of what that is made from, in the
+   * storage format. */
+  SF_TRAIT_ADDS_ACT = 1 << 14,
+  SF_TRAIT_ADDS_GRAD = 1 << 15
 };
 
 enum { SF_NEEDS = 2 };

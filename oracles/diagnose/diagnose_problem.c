@@ -213,6 +213,7 @@ enum sf_status sf_diagnose_finding(struct sf_diagnosis *out, const struct sf_col
     diagnose_bits(out, finding);
     return SF_OK;
   }
+  if (finding->cls == SF_CLASS_ROUNDING) return SF_OK; /* below a noise level every simple mistake fits */
   if (slot->unusable || shard_count == 0) return SF_OK;
   struct sf_related_list list = {.collector = collector, .arena = sf_arena_create(PROBLEM_BLOCK_BYTES, false)};
   if (list.arena == NULL) return SF_ENOMEM;

@@ -37,6 +37,8 @@ const float *sf_collector_tensor(const struct sf_collector *collector, struct sf
   return slot != NULL && sf_slot_is_whole(slot) ? slot->merged : NULL;
 }
 
+void sf_collector_rounds_alike(struct sf_collector *collector, bool alike) { collector->rounds_alike = alike; }
+
 static enum sf_status slots_create(struct sf_collector *collector) {
   const int64_t slot_count = (int64_t)collector->count * SF_SLOT_PHASES;
   collector->slots = sf_arena_alloc(collector->kept, (size_t)slot_count * sizeof *collector->slots);

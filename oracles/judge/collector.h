@@ -110,6 +110,7 @@ struct sf_unknown {
 struct sf_collector {
   struct sf_case c; /* only for what no layout changes: see the slot's layout */
   struct sf_expectations *expectations;
+  bool rounds_alike;     /* sf_collector_rounds_alike */
   bool is_anchored;      /* `expectations` are what the reference makes of the candidate's tensors (sf_collector_anchor) */
   struct sf_given given; /* the tensors collected, for the reference */
   struct sf_expectations
@@ -201,6 +202,17 @@ int64_t sf_first_nonfinite(const float *candidate, const float *x, int64_t count
 /* Promised in fp32, yet nearly all values lie on the grid of bf16 or fp16, and the reference's do not. */
 bool sf_has_bits_of(enum sf_dtype format, const struct sf_expected *e, const float *candidate);
 
+/* --- rounding.c: tensors whose bits should agree ---------------------------------------------------------------------- */
+
+/* How many elements of a tensor differ at all; elements that are small beside their row are left out. */
+struct sf_roundings {
+  int64_t elements, elements_off;
+  int64_t rows, rows_off; /* that are not zero; in which more than sf_factors.rounding_row of the elements are off */
+  bool flagged;           /* more rows than rare elements at a border of rounding explain */
+};
+/* candidate: the merged tensor. */
+void sf_compare_roundings(struct sf_roundings *out, const struct sf_expected *e, const float *candidate);
+
 /* --- judge.c: results and findings, grown in the judgement's arena ---------------------------------------------- */
 
 struct sf_ranked_finding {
@@ -235,6 +247,9 @@ bool sf_overflow_explains(const struct sf_judging *judging, const struct sf_slot
 
 /* Adds results and findings about every tensor that has a noise level. Fills in judging->overflow_step. */
 enum sf_status sf_judge_tolerances(struct sf_judging *judging) SF_MUST_USE;
+
+/* Adds findings (rounding.c) about tensors among the results whose distance is no finding. expectations: what they were compared with. */
+void sf_judge_roundings(struct sf_judging *judging, const struct sf_expectations *expectations);
 
 /* --- anchored.c: end to end, what the reference makes of the candidate's own tensors -------------------------------- */
 

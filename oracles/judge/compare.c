@@ -19,6 +19,9 @@ const struct sf_factors sf_factors = {
     .loss_rel = 1e-5,
     .adam_rel = 1e-4,
     .sum_ulps = 4,
+    .rounding_row = 0.05,
+    .rounding_rows = 0.5,
+    .rounding_rows_min = 10,
 };
 
 double sf_draws_widening(int64_t draws) {

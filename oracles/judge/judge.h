@@ -20,7 +20,8 @@
   X(GUARD, "guard", "of an operation: a write beside an operand")                                                                          \
   X(INPUT, "input", "of an operation: an input was changed")                                                                               \
   X(UNREPEATABLE, "unrepeatable", "of an operation: a second run of the same inputs gave other bits")                                      \
-  X(ROUNDING, "rounding", "of an operation: the thread's floating-point mode was left changed")                                            \
+  X(ROUNDING, "rounding",                                                                                                                  \
+    "a number rounded once more or once less than promised; of an operation: it left the thread's rounding mode changed")                  \
   X(REFUSED, "refused", "of an operation: the function returned an error")                                                                 \
   X(DEADLOCK, "deadlock", "ranks wait for each other for ever")                                                                            \
   X(MISMATCH, "mismatch", "ranks called different collectives, or one with different arguments")                                           \
@@ -69,6 +70,9 @@ enum sf_status sf_collector_create(struct sf_collector **out, const struct sf_ca
 void sf_collector_destroy(struct sf_collector *collector); /* takes NULL */
 /* Ready for another layout of the same logical case; memory is kept. After SF_ENOMEM the collector can only be reset again or destroyed. */
 enum sf_status sf_collector_reset(struct sf_collector *collector, const struct sf_case *c) SF_MUST_USE;
+/* Whether the target rounds where the reference does and nowhere else, on a device whose orders of sums were measured: then tensors of
+ * fewer bits than fp32 are also judged by how many of their elements differ at all (rounding.c). No, until this is called. */
+void sf_collector_rounds_alike(struct sf_collector *collector, bool alike);
 /* One rank's part of one tensor, as it arrived at the trace point; data is copied. Ranks may come in any order, one rank's in program
  * order: the judgement does not depend on it. Memory failure is remembered and reported by sf_judge. */
 void sf_collector_add(struct sf_collector *collector, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map,
@@ -96,6 +100,10 @@ struct sf_factors {
   /* What a sum in fp32 may be off by in another order of its terms, in units of its roundoff, without a perturbed run that says so: far
    * less than any mistake, and most tensors of an anchored comparison then need no such run. */
   double sum_ulps;
+  /* Of tensors whose bits should agree: the share of a row's elements that may differ, the share of the rows that may have more, and the
+   * least number of rows, no two of them equal, that must have more. */
+  double rounding_row, rounding_rows;
+  int32_t rounding_rows_min;
 };
 extern const struct sf_factors sf_factors;
 /* The factor by which distances of few draws are widened, since the largest of few is too small by chance; 1 from nine draws on. Source:

@@ -317,6 +317,7 @@ static enum sf_status try_run(struct sf_engine *engine, const struct sf_case *c,
   if (status == SF_OK) status = ensure_reference(engine, c);
   engine->costs.reference += sf_engine_now() - start;
   if (status != SF_OK) return sf_error_set(error, status, "%s while the reference ran", sf_status_text(status));
+  if (engine->collector) sf_collector_rounds_alike(engine->collector, !engine->plugin && engine->options.device == SF_DEVICE_CPU);
   return run_candidate(engine, outcome, error);
 }
 

@@ -225,6 +225,36 @@ static void test_engine_run_exact_case_sees_what_tolerance_does_not(void **state
   sf_engine_destroy(engine);
 }
 
+/* Each third number of a module's output, by a rounding: what a number makes of it that was rounded once more inside. */
+static void tamper_roundings(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows,
+                             int64_t cols) {
+  (void)rank;
+  (void)map;
+  if (id.kind != SF_KIND_ACT || id.subject != *(const int32_t *)ctx) return;
+  for (int64_t i = 0; i < rows * cols; i += 3) data[i] = sf_bf16_round(data[i] * (1 + 0x1p-7f));
+}
+
+static void test_engine_run_roundings_of_built_in_layers_are_a_finding(void **state) {
+  (void)state;
+  static const char *const modes[] = {"isolated", "e2e"};
+  for (size_t i = 0; i < 2; i++) {
+    struct sf_engine *engine = engine_make();
+    char text[256];
+    snprintf(text, sizeof text,
+             "mode=%s precision.compute=bf16 model.seq=16 model.heads=2 model.kv_heads=2 model.hidden=32 model.head_dim=16 layout.tp=2",
+             modes[i]);
+    const struct sf_case c = case_make(text);
+    assert_int_equal(run(engine, &c).verdict, SF_VERDICT_PASS);
+    int32_t attention = sf_catalog_module(sf_engine_catalog(engine), SF_MODULE_CORE_ATTENTION, 0);
+    sf_engine_set_tamper(engine, tamper_roundings, &attention);
+    struct sf_outcome outcome = run(engine, &c);
+    assert_string_equal(outcome.signature, "rounding/act/self_attention.core_attention@tp");
+    sf_engine_diagnose(engine, &c, NULL, &outcome);
+    assert_int_equal(outcome.diagnosis.cls, SF_DIAGNOSIS_UNKNOWN);
+    sf_engine_destroy(engine);
+  }
+}
+
 /* Fails each allocation of a whole trial in turn, engine and all: either memory was out, and that is said, or the verdict is right. */
 static void sweep(const struct sf_case *c, enum sf_verdict expected) {
   const struct sf_engine_options options = {.gemm = SF_CPU_GEMM_LOOPS};
@@ -461,6 +491,7 @@ int main(void) {
       cmocka_unit_test(test_engine_run_record_holds_what_was_traced),
       cmocka_unit_test(test_engine_run_tampered_tensor_is_a_finding),
       cmocka_unit_test(test_engine_run_exact_case_sees_what_tolerance_does_not),
+      cmocka_unit_test(test_engine_run_roundings_of_built_in_layers_are_a_finding),
       cmocka_unit_test(test_engine_diagnose_says_what_was_planted),
       cmocka_unit_test(test_engine_diagnose_plants_of_the_corpus_get_their_declared_class),
       cmocka_unit_test(test_engine_diagnose_ranks_that_do_not_meet_get_the_tensor_before),

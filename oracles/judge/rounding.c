@@ -1,0 +1,110 @@
+/* Tensors that are rounded once, from numbers in fp32 that no rank has added up in the storage format: the candidate's are the reference's
+ * bit for bit, but for the few elements that another order of sums moves over a border of rounding. A number that is rounded once more or
+ * once less inside of a module stays below a noise level, which is about one rounding of the output, and yet moves a large share of the
+ * elements of nearly every row. */
+#include "oracles/judge/collector.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* An element that is smaller beside the root mean square of its row is what larger terms have left: its error is theirs, of any number of
+ * its own roundings. */
+static const double CANCELLED = 1.0 / 16;
+
+enum { ROWS_KEPT = 16 };
+
+/* --- one tensor ------------------------------------------------------------------------------------------------------ */
+
+struct row_tally {
+  int64_t elements, off;
+};
+
+static struct row_tally tally_row(const float *x, const float *candidate, int64_t cols, double least) {
+  struct row_tally tally = {0};
+  for (int64_t k = 0; k < cols; k++) {
+    if (!((double)fabsf(x[k]) >= least)) continue;
+    tally.elements++;
+    tally.off += !(candidate[k] == x[k]);
+  }
+  return tally;
+}
+
+/* Rows that were off, as far as they are kept. Tokens of one kind have equal rows in places; what moves one of these moves all. */
+struct rows_off {
+  int64_t kept[ROWS_KEPT];
+  int32_t count;
+};
+
+static void note_row(struct rows_off *rows, const float *x, int64_t row, int64_t cols) {
+  if (rows->count == ROWS_KEPT) return;
+  for (int32_t i = 0; i < rows->count; i++)
+    if (memcmp(x + rows->kept[i] * cols, x + row * cols, (size_t)cols * sizeof *x) == 0) return;
+  rows->kept[rows->count++] = row;
+}
+
+void sf_compare_roundings(struct sf_roundings *out, const struct sf_expected *e, const float *candidate) {
+  const int64_t rows = e->spec.shape.rows, cols = e->spec.shape.cols;
+  struct rows_off different = {.count = 0};
+  *out = (struct sf_roundings){0};
+  for (int64_t r = 0; r < rows; r++) {
+    const double root_mean_square = e->row_norm[r] / sqrt((double)cols);
+    if (!(root_mean_square > 0)) continue;
+    const struct row_tally row = tally_row(e->x + r * cols, candidate + r * cols, cols, CANCELLED * root_mean_square);
+    out->elements += row.elements;
+    out->elements_off += row.off;
+    out->rows++;
+    if (!((double)row.off > sf_factors.rounding_row * (double)row.elements)) continue;
+    out->rows_off++;
+    note_row(&different, e->x, r, cols);
+  }
+  out->flagged = different.count >= sf_factors.rounding_rows_min && (double)out->rows_off > sf_factors.rounding_rows * (double)out->rows;
+}
+
+/* --- which tensors --------------------------------------------------------------------------------------------------- */
+
+/* Whether ranks add the tensor, or a gradient that it is made from, in the storage format: each part has then been rounded by itself. */
+static bool is_added_over_ranks(const struct sf_collector *collector, const struct sf_slot *slot) {
+  const struct sf_expected *e = slot->expected;
+  const struct sf_layout *layout = &slot->of->c.layout;
+  const enum sf_module_class cls = collector->catalog->modules[e->spec.module].cls;
+  const enum sf_trait adds = e->id.kind == SF_KIND_ACT ? SF_TRAIT_ADDS_ACT : SF_TRAIT_ADDS_GRAD;
+  if (slot->part_rows != NULL) return true;
+  return sf_module_is(cls, adds) && (sf_module_is(cls, SF_TRAIT_EXPERT) ? layout->etp : layout->tp) > 1;
+}
+
+static bool is_judged(const struct sf_collector *collector, const struct sf_slot *slot, const struct sf_tensor_result *result) {
+  if (!result->judged || result->flagged || result->fro_ratio == 0) return false;
+  return slot->expected->spec.promised != SF_F32 && !slot->expected->exact && !is_added_over_ranks(collector, slot);
+}
+
+static void report(struct sf_judging *judging, const struct sf_slot *slot, const struct sf_tensor_result *result,
+                   const struct sf_roundings *roundings) {
+  const double share = (double)roundings->elements_off / (double)roundings->elements;
+  struct sf_finding *finding = sf_judging_add(judging, slot, SF_CLASS_ROUNDING);
+  finding->anchored = judging->collector->c.mode == SF_MODE_E2E;
+  finding->error = result->fro_ratio * result->noise;
+  finding->ratio = share / sf_factors.rounding_row;
+  finding->noise = finding->error / finding->ratio;
+  sf_finding_say(finding,
+                 "%.2g %% of its elements, in %" PRId64 " of %" PRId64
+                 " rows, are off by about a rounding (%.2g %% are explained): inside the "
+                 "module a number is rounded once more or less",
+                 100 * share, roundings->rows_off, roundings->rows, 100 * sf_factors.rounding_row);
+}
+
+void sf_judge_roundings(struct sf_judging *judging, const struct sf_expectations *expectations) {
+  const struct sf_collector *collector = judging->collector;
+  for (int32_t i = 0; i < judging->result_count && collector->rounds_alike; i++) {
+    struct sf_tensor_result *result = &judging->results[i];
+    const int32_t ordinal = result->expected->ordinal;
+    const struct sf_slot *slot = sf_slot_at(collector, ordinal, SF_SLOT_FIRST);
+    struct sf_roundings roundings;
+    if (!is_judged(collector, slot, result)) continue;
+    sf_compare_roundings(&roundings, sf_expectations_at(expectations, ordinal), slot->merged);
+    if (!roundings.flagged) continue;
+    report(judging, slot, result, &roundings);
+    result->judged = result->flagged = true;
+    result->why_not = NULL;
+  }
+}
