@@ -333,10 +333,8 @@ static void all_to_all(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_c
 
 void mpi_collective(struct sf_mpi *mpi, const struct sf_comm_call *call) {
   const MPI_Comm comm = mpi_group_comm(mpi, call->group, call);
-  if (mpi->check_agreement) {
-    check_agreement(mpi, comm, call);
-    if (call->op == SF_COMM_ALL_TO_ALL) check_pieces(mpi, comm, call);
-  }
+  check_agreement(mpi, comm, call);
+  if (call->op == SF_COMM_ALL_TO_ALL) check_pieces(mpi, comm, call);
   if (call->op == SF_COMM_BARRIER) mpi_must(mpi, MPI_Barrier(comm), call);
   if (call->op == SF_COMM_ALL_TO_ALL) all_to_all(mpi, comm, call);
   if (call->count == 0) return;

@@ -86,6 +86,15 @@ void sf_comm_show_progress(struct sf_comm *comm, const char *label) {
   comm->progress->label[length] = '\0';
 }
 
+static void count_elements(struct sf_comm_call *call) {
+  const int64_t size = call->group != NULL ? call->group->size : 1;
+  call->sends = call->op == SF_COMM_RECV ? 0 : call->op == SF_COMM_REDUCE_SCATTER ? call->count * size : call->count;
+  call->receives = call->op == SF_COMM_SEND ? 0 : call->op == SF_COMM_ALL_GATHER ? call->count * size : call->count;
+  if (call->op != SF_COMM_ALL_TO_ALL) return;
+  call->receives = 0;
+  for (int64_t i = 0; i < size; i++) call->receives += call->recv_counts[i];
+}
+
 /* The common part of every call: asserts, counts, logs and shows it, then passes it to the backend. */
 static sf_request start_call(struct sf_comm *comm, struct sf_comm_call *call, bool blocking) {
   SF_ASSERT(call->label != NULL);
@@ -103,6 +112,7 @@ static sf_request start_call(struct sf_comm *comm, struct sf_comm_call *call, bo
   if (call->count > SF_COMM_COUNT_MAX)
     sf_comm_fail_in(comm, SF_ERANK, SF_MANNER_ARGUMENT, "%s of %" PRId64 " elements: no tensor is that large", sf_comm_op_name(call->op),
                     call->count);
+  count_elements(call);
   if (comm->keep_events) log_event(comm, call);
   if (comm->progress != NULL) comm->progress->in_call = 1;
   const sf_request request = comm->ops->start(comm, call, blocking);
@@ -110,42 +120,38 @@ static sf_request start_call(struct sf_comm *comm, struct sf_comm_call *call, bo
   return request;
 }
 
-void sf_all_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, enum sf_dtype wire, enum sf_reduce reduce,
-                   const char *label) {
+static sf_request all_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, enum sf_dtype wire,
+                             enum sf_reduce reduce, const char *label, bool blocking) {
   struct sf_comm_call call = {
       .op = SF_COMM_ALL_REDUCE, .group = group, .send = data, .recv = data, .count = count, .wire = wire, .reduce = reduce, .label = label};
-  start_call(comm, &call, true);
+  return start_call(comm, &call, blocking);
+}
+
+void sf_all_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, enum sf_dtype wire, enum sf_reduce reduce,
+                   const char *label) {
+  (void)all_reduce(comm, group, data, count, wire, reduce, label, true);
 }
 
 sf_request sf_iall_reduce(struct sf_comm *comm, const struct sf_group *group, void *data, int64_t count, enum sf_dtype wire,
                           enum sf_reduce reduce, const char *label) {
-  struct sf_comm_call call = {
-      .op = SF_COMM_ALL_REDUCE, .group = group, .send = data, .recv = data, .count = count, .wire = wire, .reduce = reduce, .label = label};
-  return start_call(comm, &call, false);
+  return all_reduce(comm, group, data, count, wire, reduce, label, false);
 }
 
-static struct sf_comm_call reduce_scatter_call(const struct sf_group *group, void *recv, const void *send, int64_t count,
-                                               enum sf_dtype wire, enum sf_reduce reduce, const char *label) {
-  return (struct sf_comm_call){.op = SF_COMM_REDUCE_SCATTER,
-                               .group = group,
-                               .send = send,
-                               .recv = recv,
-                               .count = count,
-                               .wire = wire,
-                               .reduce = reduce,
-                               .label = label};
+static sf_request reduce_scatter(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count,
+                                 enum sf_dtype wire, enum sf_reduce reduce, const char *label, bool blocking) {
+  struct sf_comm_call call = {.op = SF_COMM_REDUCE_SCATTER, .group = group, .send = send, .recv = recv, .count = count, .wire = wire};
+  call.reduce = reduce, call.label = label;
+  return start_call(comm, &call, blocking);
 }
 
 void sf_reduce_scatter(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count, enum sf_dtype wire,
                        enum sf_reduce reduce, const char *label) {
-  struct sf_comm_call call = reduce_scatter_call(group, recv, send, count, wire, reduce, label);
-  start_call(comm, &call, true);
+  (void)reduce_scatter(comm, group, recv, send, count, wire, reduce, label, true);
 }
 
 sf_request sf_ireduce_scatter(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count,
                               enum sf_dtype wire, enum sf_reduce reduce, const char *label) {
-  struct sf_comm_call call = reduce_scatter_call(group, recv, send, count, wire, reduce, label);
-  return start_call(comm, &call, false);
+  return reduce_scatter(comm, group, recv, send, count, wire, reduce, label, false);
 }
 
 void sf_all_gather(struct sf_comm *comm, const struct sf_group *group, void *recv, const void *send, int64_t count, enum sf_dtype wire,

@@ -66,6 +66,7 @@ struct sf_comm_call {
   const void *send;             /* may equal recv: in place (all-reduce, broadcast) */
   void *recv;
   int64_t count;                            /* see each wrapper; all-to-all: the sum of send_counts */
+  int64_t sends, receives;                  /* elements of this rank's source and destination; 0: it has none */
   const int64_t *send_counts, *recv_counts; /* all-to-all: elements per member */
   enum sf_dtype wire;
   enum sf_reduce reduce;

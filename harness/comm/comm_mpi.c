@@ -53,16 +53,11 @@ MPI_Datatype mpi_type_of(enum sf_dtype wire) { return wire == SF_F64 ? MPI_DOUBL
 
 /* --- messages and requests -------------------------------------------------------------------------------------- */
 
-/* Elements that a member sends; for a reduce-scatter those of all pieces. */
-static int64_t outgoing_count(const struct sf_comm_call *call) {
-  return call->op == SF_COMM_REDUCE_SCATTER ? call->count * call->group->size : call->count;
-}
-
 static uint16_t *wire_create(struct sf_mpi *mpi, const struct sf_comm_call *call) {
-  const int64_t out = outgoing_count(call), total = call->op == SF_COMM_REDUCE_SCATTER ? out + call->count : out;
+  const int64_t total = call->op == SF_COMM_ALL_REDUCE ? call->sends : call->sends + call->receives;
   uint16_t *wire = sf_alloc((size_t)total * sizeof *wire + 1);
   if (wire == NULL) mpi_leave(mpi, SF_ENOMEM, call->label, "no memory for %lld elements on their way", (long long)total);
-  if (call->send != NULL && call->op != SF_COMM_RECV) mpi_pack(wire, call->send, out, call->wire);
+  if (call->sends > 0) mpi_pack(wire, call->send, call->sends, call->wire);
   return wire;
 }
 
@@ -109,12 +104,10 @@ static void start_message(struct sf_mpi *mpi, struct mpi_request *request) {
 static void start_reduction(struct sf_mpi *mpi, struct mpi_request *request) {
   const struct sf_comm_call *call = &request->call;
   request->comm = mpi_group_comm(mpi, call->group, call);
-  if (mpi->check_agreement) {
-    mpi_fingerprint(request->fingerprint, call);
-    mpi_must(mpi, MPI_Iallreduce(MPI_IN_PLACE, request->fingerprint, 2, MPI_INT64_T, MPI_MIN, request->comm, &request->check), call);
-  }
+  mpi_fingerprint(request->fingerprint, call);
+  mpi_must(mpi, MPI_Iallreduce(MPI_IN_PLACE, request->fingerprint, 2, MPI_INT64_T, MPI_MIN, request->comm, &request->check), call);
   if (call->count == 0) return;
-  const int count = mpi_count(mpi, outgoing_count(call), call);
+  const int count = mpi_count(mpi, call->sends, call);
   const MPI_Datatype type = mpi_type_of(call->wire);
   uint16_t *wire = request->wire;
   if (call->op == SF_COMM_ALL_REDUCE) {
@@ -146,10 +139,8 @@ static void finish_reduction(struct sf_mpi *mpi, struct mpi_request *request) {
   const struct sf_comm_call *call = &request->call;
   int size = 0;
   mpi_must(mpi, MPI_Comm_size(request->comm, &size), call);
-  if (mpi->check_agreement) {
-    mpi_must(mpi, MPI_Wait(&request->check, MPI_STATUS_IGNORE), call);
-    if (request->fingerprint[0] != -request->fingerprint[1]) mpi_report_disagreement(mpi, request->comm, call);
-  }
+  mpi_must(mpi, MPI_Wait(&request->check, MPI_STATUS_IGNORE), call);
+  if (request->fingerprint[0] != -request->fingerprint[1]) mpi_report_disagreement(mpi, request->comm, call);
   mpi_must(mpi, MPI_Wait(&request->data, MPI_STATUS_IGNORE), call);
   const uint16_t *in = request->wire;
   if (in != NULL && call->op == SF_COMM_REDUCE_SCATTER) in += call->count * size;
@@ -310,7 +301,6 @@ enum sf_status sf_mpi_create(struct sf_mpi **out, struct sf_error *error) {
   if (mpi == NULL) return sf_error_set(error, SF_ENOMEM, "no memory for the MPI backend");
   int provided = 0, rank = 0, world = 0;
   mpi->control = mpi->messages = MPI_COMM_NULL;
-  mpi->check_agreement = true;
   if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
     sf_free(mpi);
     return sf_error_set(error, SF_EIO, "MPI_Init_thread failed");
@@ -351,8 +341,6 @@ void sf_mpi_destroy(struct sf_mpi *mpi) {
 int32_t sf_mpi_rank(const struct sf_mpi *mpi) { return mpi->rank; }
 
 int32_t sf_mpi_world(const struct sf_mpi *mpi) { return mpi->world; }
-
-void sf_mpi_set_agreement_check(struct sf_mpi *mpi, bool on) { mpi->check_agreement = on; }
 
 void sf_mpi_abort(struct sf_mpi *mpi, int exit_code) {
   if (mpi->transport != NULL) mpi->transport->abort(mpi);

@@ -26,17 +26,15 @@ void sf_mpi_destroy(struct sf_mpi *mpi); /* MPI_Finalize */
 /* Of this process, and how many the job has: of MPI_COMM_WORLD. */
 int32_t sf_mpi_rank(const struct sf_mpi *mpi);
 int32_t sf_mpi_world(const struct sf_mpi *mpi);
-/* Before the data of a collective, its members compare operation, count, format, reduction and root by one small all-reduce (and all-to-all
- * the counts of its pieces), so that calls which differ are SF_EMISMATCH on all members and not a hang. On by default; all ranks set the
- * same. */
-void sf_mpi_set_agreement_check(struct sf_mpi *mpi, bool on);
 /* Ends every rank of the job at once (MPI_Abort). */
 _Noreturn void sf_mpi_abort(struct sf_mpi *mpi, int exit_code);
 
 /* Runs rank_main on the ranks [first, first + world) of the job, which all make this call; comm.rank is counted from first. A count
  * mismatch that MPI reports, or a rank that fails, ends the run on this rank, and the report says so. MPI cannot undo a collective that is
  * half made: after a report other than SF_OK the job has to be ended or restarted. It can go on only after a mismatch that the agreement
- * check found before a blocking collective. Communicators are cached by member list. */
+ * check found before a blocking collective. Communicators are cached by member list. Before the data of a
+ * collective its members compare operation, count, format, reduction and root by one small all-reduce (and all-to-all the counts of its
+ * pieces), so that calls which differ are SF_EMISMATCH on all members and not a hang. */
 enum sf_status sf_mpi_run(struct sf_mpi *mpi, int32_t first, int32_t world, struct sf_comm_progress *progress, sf_rank_main rank_main,
                           void *arg, struct sf_comm_report *report) SF_MUST_USE;
 

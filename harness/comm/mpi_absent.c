@@ -28,8 +28,6 @@ int32_t sf_mpi_world(const struct sf_mpi *mpi) {
   return 1;
 }
 
-void sf_mpi_set_agreement_check(struct sf_mpi *mpi, bool on) { (void)mpi, (void)on; }
-
 void sf_mpi_abort(struct sf_mpi *mpi, int exit_code) {
   (void)mpi;
   _Exit(exit_code);

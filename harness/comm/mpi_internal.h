@@ -52,7 +52,6 @@ struct sf_mpi {
   struct mpi_request *open;      /* of this run */
   struct mpi_request *abandoned; /* of runs that failed: MPI may still use their buffers */
   uint64_t last_id;
-  bool check_agreement;
   /* The run in progress. */
   int32_t first;
   struct sf_comm comm;
@@ -100,7 +99,7 @@ MPI_Comm mpi_group_comm(struct sf_mpi *mpi, const struct sf_group *group, const 
 void mpi_fingerprint(int64_t out[2], const struct sf_comm_call *call);
 /* Called by all members of comm, some of whose calls differ: ends the run on each with the same SF_EMISMATCH. */
 _Noreturn void mpi_report_disagreement(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_call *call);
-/* Does a blocking collective, with the agreement check where that is on. */
+/* Does a blocking collective, after the members' calls have been compared. */
 void mpi_collective(struct sf_mpi *mpi, const struct sf_comm_call *call);
 /* Rounds to bf16 or fp16 and packs; values need not lie on its grid. */
 void mpi_pack(uint16_t *out, const float *values, int64_t count, enum sf_dtype dtype);

@@ -85,23 +85,7 @@ enum sf_status sf_mutation_parse(struct sf_mutation *out, const char *text, stru
   return SF_OK;
 }
 
-/* --- sizes of a call ----------------------------------------------------------------------------------------------- */
-
 static size_t element_bytes(const struct sf_comm_call *call) { return sf_dtype_held_bytes(call->wire); }
-
-static int64_t input_count(const struct sf_comm_call *call) {
-  if (call->send == NULL) return 0;
-  return call->op == SF_COMM_REDUCE_SCATTER ? call->count * call->group->size : call->count;
-}
-
-static int64_t output_count(const struct sf_comm_call *call) {
-  if (call->recv == NULL) return 0;
-  if (call->op == SF_COMM_ALL_GATHER) return call->count * call->group->size;
-  if (call->op != SF_COMM_ALL_TO_ALL) return call->count;
-  int64_t count = 0;
-  for (int32_t i = 0; i < call->group->size; i++) count += call->recv_counts[i];
-  return count;
-}
 
 /* --- an asynchronous call between start and wait -------------------------------------------------------------------- */
 
@@ -147,7 +131,7 @@ static void remember_input(struct sf_comm *comm, const void *input, size_t size_
  * is. */
 static void make_stale(struct sf_comm *comm, struct sf_comm_call *call, bool fires) {
   struct sf_mutator *m = comm->mutator;
-  const size_t bytes = (size_t)input_count(call) * element_bytes(call);
+  const size_t bytes = (size_t)call->sends * element_bytes(call);
   if (call->send == NULL) return;
   void *copy = take(comm, bytes);
   memset(copy, 0, bytes);
@@ -196,7 +180,7 @@ static bool change_call(struct sf_comm *comm, struct sf_comm_call *call, struct 
 /* --- what is changed afterwards --------------------------------------------------------------------------------------- */
 
 static void scale_output(const struct sf_comm_call *call, double factor) {
-  const int64_t count = output_count(call);
+  const int64_t count = call->receives;
   if (call->wire == SF_F64) {
     for (int64_t i = 0; i < count; i++) ((double *)call->recv)[i] *= factor;
     return;
@@ -208,7 +192,7 @@ static void scale_output(const struct sf_comm_call *call, double factor) {
 /* Puts every member's piece into its neighbour's place. */
 static void rotate_output(struct sf_comm *comm, const struct sf_comm_call *call) {
   const int64_t first = call->op == SF_COMM_ALL_TO_ALL ? call->recv_counts[0] : call->count;
-  const size_t piece = (size_t)first * element_bytes(call), all = (size_t)output_count(call) * element_bytes(call);
+  const size_t piece = (size_t)first * element_bytes(call), all = (size_t)call->receives * element_bytes(call);
   char *copy = take(comm, piece), *out = call->recv;
   memcpy(copy, out, piece);
   memmove(out, out + piece, all - piece);
@@ -217,7 +201,7 @@ static void rotate_output(struct sf_comm *comm, const struct sf_comm_call *call)
 
 static void finish_call(struct sf_comm *comm, const struct sf_comm_call *call) {
   struct sf_mutator *m = comm->mutator;
-  const size_t bytes = (size_t)output_count(call) * element_bytes(call);
+  const size_t bytes = (size_t)call->receives * element_bytes(call);
   if (bytes == 0) return;
   const double n = call->group != NULL ? (double)call->group->size : 1.0;
   if (m->mutation->kind == SF_MUTATION_MISSING_SCALE) scale_output(call, n);

@@ -151,7 +151,6 @@ bool sim_stall_resolve(struct sf_sim *sim); /* false: nothing was waiting for a 
 
 /* Fills a receive buffer with the poison NaN; not one that is also the source. */
 void sim_poison(const struct sf_comm_call *call);
-int64_t sim_call_send_elements(const struct sf_comm_call *call); /* of this rank's source */
 /* Copies, rounding to the wire's format; in and out may be the same. */
 void sim_copy_to_wire(void *out, const void *in, int64_t count, enum sf_dtype wire);
 /* Every source is read: writes each part's destination, or the op's result where that is to be written later. */

@@ -78,7 +78,7 @@ static void read_in_place(struct sim_part *part) {
 
 /* Copies the data, since the caller may overwrite its buffer afterwards. For its sender, a message is then gone. */
 static void read_into_staging(struct sf_sim *sim, struct sim_part *part) {
-  const int64_t elements = sim_call_send_elements(&part->call);
+  const int64_t elements = part->call.sends;
   part->staged = sim_buffer_take(sim, (size_t)elements * sf_dtype_held_bytes(part->call.wire));
   sim_copy_to_wire(part->staged, part->call.send, elements, part->call.wire);
   read_in_place(part);

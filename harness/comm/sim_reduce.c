@@ -54,32 +54,17 @@ void sim_copy_to_wire(void *out, const void *in, int64_t count, enum sf_dtype wi
     for (int64_t i = 0; i < count; i++) to[i] = sf_f16_round(from[i]);
 }
 
-/* --- shapes of a call ------------------------------------------------------------------------------------------- */
-
-int64_t sim_call_send_elements(const struct sf_comm_call *call) {
-  return call->op == SF_COMM_REDUCE_SCATTER ? call->count * call->group->size : call->count;
-}
-
-static int64_t recv_elements(const struct sf_comm_call *call) {
-  if (call->op == SF_COMM_ALL_GATHER) return call->count * call->group->size;
-  if (call->op != SF_COMM_ALL_TO_ALL) return call->count;
-  int64_t total = 0;
-  for (int32_t i = 0; i < call->group->size; i++) total += call->recv_counts[i];
-  return total;
-}
-
 /* In-place calls still need the contents of their buffer. The fp64 pattern is a NaN as a double and in its low float. */
 void sim_poison(const struct sf_comm_call *call) {
   if (call->recv == call->send) return;
-  const int64_t count = recv_elements(call);
   if (call->wire == SF_F64) {
     const uint64_t pattern = UINT64_C(0x7ff5a5a57fa5a5a5);
     unsigned char *to = call->recv;
-    for (int64_t i = 0; i < count; i++) memcpy(to + 8 * i, &pattern, 8);
+    for (int64_t i = 0; i < call->receives; i++) memcpy(to + 8 * i, &pattern, 8);
   } else {
     const uint32_t pattern = 0x7fa5a5a5u;
     unsigned char *to = call->recv;
-    for (int64_t i = 0; i < count; i++) memcpy(to + 4 * i, &pattern, 4);
+    for (int64_t i = 0; i < call->receives; i++) memcpy(to + 4 * i, &pattern, 4);
   }
 }
 
@@ -285,7 +270,7 @@ static void mark_written(struct sf_sim *sim, struct sim_op *op) {
   }
   const struct sf_comm_call *call = &op->parts[0].call;
   if (!all && (call->op == SF_COMM_ALL_REDUCE || call->op == SF_COMM_REDUCE_SCATTER))
-    op->result = sim_buffer_take(sim, (size_t)sim_call_send_elements(call) * sf_dtype_held_bytes(call->wire));
+    op->result = sim_buffer_take(sim, (size_t)call->sends * sf_dtype_held_bytes(call->wire));
 }
 
 void sim_op_execute(struct sf_sim *sim, struct sim_op *op) {

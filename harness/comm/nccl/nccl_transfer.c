@@ -125,30 +125,18 @@ struct form {
   int64_t in, out; /* elements that go to the GPU and come back */
 };
 
-static int64_t total(const int64_t *counts, int32_t size) {
-  int64_t sum = 0;
-  for (int32_t i = 0; i < size; i++) sum += counts[i];
-  return sum;
-}
-
 static bool is_reduction(const struct sf_comm_call *call) { return call->op == SF_COMM_ALL_REDUCE || call->op == SF_COMM_REDUCE_SCATTER; }
 
 static struct form form_of(const struct nccl_request *request) {
   static const int types[SF_WIRE_DTYPE_COUNT] = {
       [SF_F32] = NCCL_FLOAT32, [SF_BF16] = NCCL_BFLOAT16, [SF_F16] = NCCL_FLOAT16, [SF_F64] = NCCL_FLOAT64};
   const struct sf_comm_call *call = &request->call;
-  const int32_t size = request->channel->size;
-  struct form form = {.in = call->count, .out = call->count};
+  struct form form = {.in = call->sends, .out = call->receives};
   form.keys = is_reduction(call) && call->reduce == SF_REDUCE_MAX;
   form.packed = !form.keys && sf_dtype_is_packed(call->wire);
   form.type = form.keys ? (call->wire == SF_F64 ? NCCL_INT64 : NCCL_INT32) : types[call->wire];
   form.element_bytes = form.packed ? 2 : call->wire == SF_F64 ? 8 : 4;
-  if (call->op == SF_COMM_REDUCE_SCATTER) form.in = call->count * size;
-  if (call->op == SF_COMM_ALL_GATHER) form.out = call->count * size;
-  if (call->op == SF_COMM_ALL_TO_ALL) form.out = total(call->recv_counts, size);
   if (call->op == SF_COMM_BROADCAST && request->channel->index != call->root) form.in = 0;
-  if (call->op == SF_COMM_SEND) form.out = 0;
-  if (call->op == SF_COMM_RECV) form.in = 0;
   return form;
 }
 
