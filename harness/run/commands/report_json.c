@@ -7,13 +7,9 @@
 #include "harness/run/trial/mutants.h"
 #include "oracles/ops/op.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* JSON has no infinities: they become null. */
-static json_t *real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
 json_t *sf_json_of_case(const struct sf_case *c) {
   char *text = NULL;
@@ -25,7 +21,8 @@ json_t *sf_json_of_case(const struct sf_case *c) {
 
 json_t *sf_json_diagnosis(const struct sf_diagnosis *d) {
   if (!*d->text) return json_null();
-  return json_pack("{s:s, s:o, s:o}", "class", sf_diagnosis_class_name(d->cls), "text", sf_json_text(d->text), "left", real(d->left));
+  return json_pack("{s:s, s:o, s:o}", "class", sf_diagnosis_class_name(d->cls), "text", sf_json_text(d->text), "left",
+                   sf_json_real(d->left));
 }
 
 static json_t *share_of(const struct sf_wrong_share *share) {
@@ -37,10 +34,10 @@ static json_t *numbers_of(const struct sf_numbers *n) {
   if (n->elements.all == 0) return json_null();
   json_t *worst = json_pack("{s:I, s:I, s:i, s:I, s:I, s:o, s:o, s:o}", "row", (json_int_t)n->worst.row, "col", (json_int_t)n->worst.col,
                             "rank", n->worst_rank, "local_row", (json_int_t)n->worst_local.row, "local_col", (json_int_t)n->worst_local.col,
-                            "wanted", real(n->wanted), "got", real(n->got), "allowed", real(n->allowed));
+                            "wanted", sf_json_real(n->wanted), "got", sf_json_real(n->got), "allowed", sf_json_real(n->allowed));
   json_t *object = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "worst", worst, "elements", share_of(&n->elements), "rows",
-                             share_of(&n->rows), "cols", share_of(&n->cols), "norm", real(n->norm), "error", real(n->error), "mean",
-                             real(n->mean), "mean_got", real(n->mean_got));
+                             share_of(&n->rows), "cols", share_of(&n->cols), "norm", sf_json_real(n->norm), "error", sf_json_real(n->error),
+                             "mean", sf_json_real(n->mean), "mean_got", sf_json_real(n->mean_got));
   json_t *parts = *n->part_name ? share_of(&n->parts) : json_null();
   if (*n->part_name) json_object_set_new(parts, "name", json_string(n->part_name));
   json_object_set_new(object, "parts", parts);
@@ -52,11 +49,11 @@ static json_t *further_of(const struct sf_outcome *o) {
   json_t *array = json_array();
   for (int32_t i = 0; i < o->further_count; i++) {
     const struct sf_culprit *culprit = &o->further[i];
-    json_array_append_new(array, json_pack("{s:s, s:o, s:o, s:o, s:i, s:I, s:o, s:o, s:o, s:o}", "class",
-                                           sf_finding_class_name(culprit->cls), "signature", sf_json_text(culprit->signature), "id",
-                                           sf_json_text(culprit->first_id), "module", sf_json_text(culprit->module), "rank", culprit->rank,
-                                           "row", (json_int_t)culprit->row, "error", real(culprit->error), "noise", real(culprit->noise),
-                                           "ratio", real(culprit->ratio), "text", sf_json_text(culprit->text)));
+    json_array_append_new(
+        array, json_pack("{s:s, s:o, s:o, s:o, s:i, s:I, s:o, s:o, s:o, s:o}", "class", sf_finding_class_name(culprit->cls), "signature",
+                         sf_json_text(culprit->signature), "id", sf_json_text(culprit->first_id), "module", sf_json_text(culprit->module),
+                         "rank", culprit->rank, "row", (json_int_t)culprit->row, "error", sf_json_real(culprit->error), "noise",
+                         sf_json_real(culprit->noise), "ratio", sf_json_real(culprit->ratio), "text", sf_json_text(culprit->text)));
   }
   return array;
 }
@@ -69,10 +66,10 @@ static void add_operation(json_t *object, const struct sf_case *c, const struct 
   for (int32_t i = 0; i < op->dim_count; i++) json_object_set(shape, op->dims[i], json_object_get(fields, op->dims[i]));
   json_decref(fields);
   json_object_set_new(object, "shape", shape);
-  json_object_set_new(object, "relative", real(error->relative));
-  json_object_set_new(object, "row_relative", real(error->row_relative));
+  json_object_set_new(object, "relative", sf_json_real(error->relative));
+  json_object_set_new(object, "row_relative", sf_json_real(error->row_relative));
   json_object_set_new(object, "worst_row", json_integer((json_int_t)error->row));
-  json_object_set_new(object, "ulps", real(error->ulps));
+  json_object_set_new(object, "ulps", sf_json_real(error->ulps));
 }
 
 json_t *sf_json_of_outcome(const struct sf_outcome *o, const struct sf_case *c) {
@@ -80,8 +77,8 @@ json_t *sf_json_of_outcome(const struct sf_outcome *o, const struct sf_case *c) 
   json_t *first = finding && !sf_case_is_operation(c)
                       ? json_pack("{s:o, s:s, s:o, s:o, s:i, s:I, s:o, s:o, s:o}", "id", sf_json_text(o->first_id), "kind",
                                   o->kind >= 0 ? sf_kind_name((enum sf_kind)o->kind) : "comm", "module", sf_json_text(o->module), "label",
-                                  sf_json_text(o->label), "rank", o->rank, "row", (json_int_t)o->row, "error", real(o->error), "noise",
-                                  real(o->noise), "ratio", real(o->ratio))
+                                  sf_json_text(o->label), "rank", o->rank, "row", (json_int_t)o->row, "error", sf_json_real(o->error),
+                                  "noise", sf_json_real(o->noise), "ratio", sf_json_real(o->ratio))
                       : json_null();
   json_t *object =
       json_pack("{s:s, s:s, s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict),
@@ -89,7 +86,7 @@ json_t *sf_json_of_outcome(const struct sf_outcome *o, const struct sf_case *c) 
                 sf_json_text(finding ? o->signature : ""), "as_expected", sf_outcome_as_expected(o, &c->expect), "first", first,
                 "diagnosis", sf_json_diagnosis(&o->diagnosis), "numbers", numbers_of(&o->diagnosis.numbers), "further", further_of(o),
                 "text", sf_json_text(o->text), "findings", finding ? o->finding_count : 0, "ranks", o->ranks, "checked", o->checked,
-                "unchecked", o->unchecked, "seconds", real(o->seconds));
+                "unchecked", o->unchecked, "seconds", sf_json_real(o->seconds));
   if (object && sf_case_is_operation(c)) add_operation(object, c, o);
   return object;
 }
@@ -103,7 +100,7 @@ static json_t *space_of(const struct sf_store_summary *s) {
 static json_t *cover_of(const struct sf_cover_shares *cover) {
   return json_pack("{s:I, s:I, s:I, s:o}", "pairs", (json_int_t)cover->pairs, "pairs_run", (json_int_t)cover->pairs_run, "triples",
                    (json_int_t)cover->triples, "triples_share",
-                   real(cover->triples > 0 ? (double)cover->triples_run / (double)cover->triples : 0));
+                   sf_json_real(cover->triples > 0 ? (double)cover->triples_run / (double)cover->triples : 0));
 }
 
 /* null: not shrunk. */
@@ -137,9 +134,9 @@ json_t *sf_json_of_campaign(const struct sf_campaign_result *r, const struct sf_
                 (json_int_t)r->crashed, "hung", (json_int_t)r->hung, "flaky", (json_int_t)s->flaky, "signatures", (json_int_t)s->signatures,
                 "new_signatures", (json_int_t)r->new_signatures, "by_signature", signatures ? signatures_of(signatures) : NULL, "waiting",
                 (json_int_t)r->waiting, "checked", (json_int_t)s->checked, "unchecked", (json_int_t)s->unchecked, "unchecked_share",
-                real(tensors > 0 ? (double)s->unchecked / tensors : 0), "space", space_of(s), "cover", cover_of(&r->cover), "seconds",
-                real(r->seconds), "cases_per_s", real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0), "reason",
-                sf_campaign_judged_nothing(r) ? sf_json_text(nothing) : NULL);
+                sf_json_real(tensors > 0 ? (double)s->unchecked / tensors : 0), "space", space_of(s), "cover", cover_of(&r->cover),
+                "seconds", sf_json_real(r->seconds), "cases_per_s", sf_json_real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0),
+                "reason", sf_campaign_judged_nothing(r) ? sf_json_text(nothing) : NULL);
   if (object && signatures) {
     json_object_set_new(object, "causes", json_integer(signatures->cause_count));
     json_object_set_new(object, "new_causes", json_integer(signatures->new_cause_count));
