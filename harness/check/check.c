@@ -28,6 +28,7 @@ void sf_check_flag(struct sf_check_result *result, enum sf_finding_class cls, in
   result->why_not = NULL;
   result->cls = cls;
   result->rank = rank;
+  result->excess = INFINITY;
   va_start(arguments, format);
   vsnprintf(result->text, sizeof result->text, format, arguments);
   va_end(arguments);
@@ -162,6 +163,7 @@ static bool judge_structure(struct sf_check_result *result, const struct compari
     sf_check_flag(result, SF_CLASS_CONFLICT, merged->conflict_rank,
                   "replicas on ranks %d and %d differ in %" PRId64 " elements, the first at %s", merged->conflict_holder,
                   merged->conflict_rank, merged->conflict_count, place_text(place, tensor, merged->conflict_first));
+    if (may_differ) result->excess = result->ratio / sf_factors.fro;
   }
   return result->flagged;
 }
@@ -169,9 +171,9 @@ static bool judge_structure(struct sf_check_result *result, const struct compari
 static void judge_distance(struct sf_check_result *result, const struct comparing *to, bool by_module) {
   const double norm = to->numbers[SF_NOISE_NORM], noise = result->tensor_noise,
                row_factor = by_module ? sf_factors.row_isolated : sf_factors.row_e2e;
-  const bool passes = result->tensor_ratio <= sf_factors.fro && result->row_ratio <= row_factor;
+  const double by_tensor = result->tensor_ratio / sf_factors.fro, of_row = result->row_ratio / row_factor;
+  const bool passes = by_tensor <= 1 && of_row <= 1, by_row = !(of_row <= by_tensor);
   char distance[SF_DISTANCE_TEXT];
-  const bool by_row = !(result->row_ratio / row_factor <= result->tensor_ratio / sf_factors.fro);
   result->at = to->peak;
   if (by_row && to->worst_row >= 0) {
     result->row = to->reference->rows > 1 ? to->worst_row : -1;
@@ -183,10 +185,11 @@ static void judge_distance(struct sf_check_result *result, const struct comparin
     leave(result, "reference not finite");
   else if (norm > 0 && !(noise <= sf_factors.ill_conditioned * norm))
     leave(result, "ill-conditioned");
-  else if (!passes)
+  else if (!passes) {
     sf_check_flag(result, SF_CLASS_TOLERANCE, -1, "%s",
                   sf_distance_text(distance, result->error, result->row >= 0 ? NAN : norm, result->noise));
-  else if (norm == 0)
+    result->excess = by_row ? of_row : by_tensor;
+  } else if (norm == 0)
     leave(result, "zero");
   else if (to->numbers[SF_NOISE_ROLLED] <= sf_factors.fro * noise)
     leave(result, "values alike");
@@ -389,6 +392,12 @@ enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_s
   }
   sf_free(checking.steps);
   return status;
+}
+
+bool sf_check_report_holds(const struct sf_check_report *report, double times) {
+  bool holds = true;
+  for (int32_t i = 0; i < report->result_count; i++) holds = holds && (!report->results[i].flagged || report->results[i].excess > times);
+  return holds;
 }
 
 void sf_check_report_destroy(struct sf_check_report *report) {

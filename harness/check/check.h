@@ -17,6 +17,7 @@ struct sf_check_result {
   int64_t at;                       /* flagged by values: an element where it is wrong */
   double norm, error, noise, ratio; /* by the worse of tensor and row; ratio is error / noise */
   double tensor_error, tensor_noise, tensor_ratio, row_ratio;
+  double excess;    /* flagged only: how many times its bound; INFINITY where no perturbed run could change that */
   char text[200];   /* flagged only: what is wrong */
   const char *hint; /* for whoever wrote the trace: what to look at; NULL = nothing */
 };
@@ -47,6 +48,8 @@ struct sf_check_report {
  * end, SF_ENOMEM. *out is written only on success. */
 enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_set *reference, const struct sf_noise_file *noise,
                             const struct sf_trace_set *candidate, struct sf_error *error) SF_MUST_USE;
+/* Whether all findings would stay if bounds were so many times wider. */
+bool sf_check_report_holds(const struct sf_check_report *report, double times);
 void sf_check_report_destroy(struct sf_check_report *report); /* takes NULL and what is zeroed */
 
 #endif

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 /* SETS_MAX sets stay alive; a set of one rank is always among them. START_ATTEMPTS: a second attempt in case the machine was busy. */
-enum { SETS_MAX = 4, START_ATTEMPTS = 2, UNSTARTED_MAX = 3, STAGES_MAX = 3, KEEP_LENGTH = 340, MEMORY_TEXT = 50 };
+enum { SETS_MAX = 4, START_ATTEMPTS = 2, UNSTARTED_MAX = 3, STAGES_MAX = 4, KEEP_LENGTH = 340, MEMORY_TEXT = 50 };
 static const double ROOM_BYTES = 256e6; /* with less room, /dev/shm is too small for traces */
 
 struct kept_set {
@@ -246,12 +246,14 @@ static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_fram
 
 static int32_t draws_of(const struct sf_framework *f) { return f->options.draws ? f->options.draws : sf_description_draws(f->description); }
 
-/* Numbers of perturbed runs to judge by, one after the other until the case passes; returns how many. More of them only widen the bounds,
- * so a pass by few is right. An anchored reference begins without any: few cases need one. If traces are kept, all are run at once. */
+/* Numbers of perturbed runs to judge by, one after the other until the outcome is sure; returns how many. More of them only widen the
+ * bounds, so a pass by few is right. An anchored reference begins without any, since it is one case's alone. If traces are kept, all are
+ * run at once. */
 static int32_t stages_of(int32_t out[STAGES_MAX], const struct sf_framework *f) {
   const int32_t all = draws_of(f), few = (all + 2) / 3;
   int32_t count = 0;
   if (*f->anchors && !f->options.keep) out[count++] = 0;
+  if (*f->anchors && !f->options.keep && few > 1) out[count++] = 1;
   if (few < all && !f->options.keep) out[count++] = few;
   out[count++] = all;
   return count;
@@ -313,7 +315,7 @@ static enum sf_status make_reference(struct sf_framework *f, bool *good, struct 
   return status;
 }
 
-/* Judges by the first perturbed runs, and by more of them as long as the case does not pass. So the verdict does not depend on the cases
+/* Judges by the first perturbed runs, and by more of them until they would change nothing. So the verdict does not depend on the cases
  * before. */
 static enum sf_status judge(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *c, const char *folder,
                             const char *candidate, struct sf_error *error) {
@@ -321,14 +323,13 @@ static enum sf_status judge(struct sf_framework *f, struct sf_framework_outcome 
   char noise[SF_FRAMEWORK_PATH];
   int32_t stages[STAGES_MAX];
   const int32_t count = stages_of(stages, f);
-  bool good = true;
+  bool good = true, sure = false;
   enum sf_status status = SF_OK;
-  for (int32_t i = 0; i < count && status == SF_OK && good; i++) {
-    if (i > 0 && outcome->verdict == SF_VERDICT_PASS) break;
+  for (int32_t i = 0; i < count && status == SF_OK && good && !sure; i++) {
     *outcome = before;
     if (f->draws_made < stages[i]) status = run_draws(f, &good, outcome, c, folder, f->reference, stages[i], error);
     noise_path(noise, sizeof noise, f, f->reference, stages[i]);
-    if (status == SF_OK && good) status = sf_framework_judge(&good, outcome, noise, f->reference, candidate, error);
+    if (status == SF_OK && good) status = sf_framework_judge(&good, &sure, outcome, noise, stages[i], f->reference, candidate, error);
   }
   if (status != SF_OK || !good) *f->reference = '\0'; /* it may be the file that cannot be read any more */
   return status;

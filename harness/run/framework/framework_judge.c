@@ -5,6 +5,7 @@
 #include "harness/base/names.h"
 #include "harness/check/check.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -102,8 +103,14 @@ static enum sf_status outcome_of_report(struct sf_framework_outcome *out, const 
   return status;
 }
 
-enum sf_status sf_framework_judge(bool *good, struct sf_framework_outcome *outcome, const char *noise, const char *reference,
-                                  const char *candidate, struct sf_error *error) {
+/* One run measures too little to tell how much more the others would. */
+static bool is_sure(const struct sf_check_report *report, int32_t draws) {
+  return report->verdict == SF_VERDICT_PASS ||
+         (report->verdict == SF_VERDICT_FINDING && sf_check_report_holds(report, draws > 1 ? sf_draws_widening(draws) : INFINITY));
+}
+
+enum sf_status sf_framework_judge(bool *good, bool *sure, struct sf_framework_outcome *outcome, const char *noise, int32_t draws,
+                                  const char *reference, const char *candidate, struct sf_error *error) {
   struct sf_trace_set reference_set = {0}, candidate_set = {0};
   struct sf_noise_file levels = {0};
   struct sf_check_report report = {0};
@@ -112,6 +119,7 @@ enum sf_status sf_framework_judge(bool *good, struct sf_framework_outcome *outco
   if (status == SF_OK) status = sf_trace_set_open(&candidate_set, candidate, error);
   if (status == SF_OK) status = sf_check_run(&report, &reference_set, &levels, &candidate_set, error);
   if (status == SF_OK) status = outcome_of_report(outcome, &report);
+  *sure = status == SF_OK && is_sure(&report, draws);
   *good = status == SF_OK;
   status = sf_framework_blame(outcome, "candidate", status, error);
   sf_check_report_destroy(&report);
