@@ -23,8 +23,24 @@ static bool has_nan(const float *s, int64_t count) {
 
 static void clear_columns(float *row, int64_t from, int64_t end) { memset(row + from, 0, (size_t)(end - from) * sizeof(float)); }
 
-/* The first column that row i sees. */
-static int64_t first_seen(int64_t i, int64_t window) { return window > 0 && i >= window ? i + 1 - window : 0; }
+struct columns {
+  int64_t first, end;
+};
+
+static int64_t within(int64_t column, int64_t cols) { return column < 0 ? 0 : column < cols ? column : cols; }
+
+static struct columns seen(const struct sf_block *block, int64_t row) {
+  const int64_t end = block->visible + row;
+  int64_t first = block->window > 0 && end > block->window ? end - block->window : 0;
+  if (block->begins != NULL && block->begins[row] - block->column > first) first = block->begins[row] - block->column;
+  const int64_t last = within(end, block->cols);
+  return (struct columns){first < last ? first : last, last};
+}
+
+/* A head's queries and keys as one block. */
+static struct sf_block causal_block(int64_t n, int64_t window) {
+  return (struct sf_block){.rows = n, .cols = n, .visible = 1, .window = window};
+}
 
 /* The row's `count` scores; returns what exponentials, the sink's among them, are divided by. */
 static float exp_row(float *p, const float *s, int64_t count, const struct sf_sink *sink, float *sink_exp) {
@@ -41,31 +57,19 @@ static float exp_row(float *p, const float *s, int64_t count, const struct sf_si
 
 static void cpu_causal_softmax_fwd(struct sf_device *dev, float *p, const float *s, int64_t n, int64_t window, const struct sf_sink *sink,
                                    enum sf_dtype store) {
+  const struct sf_block block = causal_block(n, window);
   (void)dev;
   for (int64_t i = 0; i < n; i++, p += n, s += n) {
-    const int64_t first = first_seen(i, window), count = i + 1 - first;
-    float *row = p + first, sink_exp;
-    const float sum = exp_row(row, s + first, count, sink, &sink_exp);
+    const struct columns columns = seen(&block, i);
+    const int64_t count = columns.end - columns.first;
+    float *row = p + columns.first, sink_exp;
+    const float sum = exp_row(row, s + columns.first, count, sink, &sink_exp);
     for (int64_t j = 0; j < count; j += SF_LANES)
       sf_vec_store(row + j, count - j, sf_vec_round(sf_vec_load(row + j, count - j) / sum, store));
     if (sink) sink->probs[i] = sink_exp / sum;
-    clear_columns(p, 0, first);
-    clear_columns(p, i + 1, n);
+    clear_columns(p, 0, columns.first);
+    clear_columns(p, columns.end, n);
   }
-}
-
-struct columns {
-  int64_t first, end;
-};
-
-static int64_t within(int64_t column, int64_t cols) { return column < 0 ? 0 : column < cols ? column : cols; }
-
-static struct columns seen(const struct sf_block *block, int64_t row) {
-  const int64_t end = block->visible + row;
-  int64_t first = block->window > 0 && end > block->window ? end - block->window : 0;
-  if (block->begins != NULL && block->begins[row] - block->column > first) first = block->begins[row] - block->column;
-  const int64_t last = within(end, block->cols);
-  return (struct columns){first < last ? first : last, last};
 }
 
 static void cpu_block_softmax_stats(struct sf_device *dev, float *max, float *sum, const float *s, int64_t lds,
@@ -121,31 +125,29 @@ static float row_bwd(float *ds, const float *dp, const float *p, int64_t count, 
   return dot;
 }
 
-static void cpu_block_softmax_bwd(struct sf_device *dev, float *ds, const float *p, const struct sf_block *block,
-                                  const struct sf_sink *sink, enum sf_dtype store) {
-  (void)dev;
-  for (int64_t i = 0; i < block->rows; i++, ds += block->cols, p += block->cols) {
-    const struct columns columns = seen(block, i);
-    float *row = ds + columns.first;
-    const float dot = row_bwd(row, row, p + columns.first, columns.end - columns.first, store);
+/* ds, dp and p: rows of block->cols numbers; dp may be ds. */
+static void softmax_bwd(float *ds, const float *dp, const float *p, const struct sf_block *block, const struct sf_sink *sink,
+                        enum sf_dtype store) {
+  for (int64_t i = 0; i < block->rows; i++, ds += block->cols, dp += block->cols, p += block->cols) {
+    const int64_t first = seen(block, i).first, end = seen(block, i).end;
+    const float dot = row_bwd(ds + first, dp + first, p + first, end - first, store);
     if (sink) *sink->grad -= sink->probs[i] * dot;
-    clear_columns(ds, 0, columns.first);
-    clear_columns(ds, columns.end, block->cols);
+    clear_columns(ds, 0, first);
+    clear_columns(ds, end, block->cols);
   }
 }
 
-static void cpu_causal_softmax_bwd(struct sf_device *dev, float *ds_rows, const float *dp_rows, const float *p_rows, int64_t n,
-                                   int64_t window, const struct sf_sink *sink, enum sf_dtype store) {
+static void cpu_block_softmax_bwd(struct sf_device *dev, float *ds, const float *p, const struct sf_block *block,
+                                  const struct sf_sink *sink, enum sf_dtype store) {
   (void)dev;
-  for (int64_t i = 0; i < n; i++) {
-    const int64_t first = first_seen(i, window), count = i + 1 - first;
-    float *ds = ds_rows + i * n + first;
-    const float *dp = dp_rows + i * n + first, *p = p_rows + i * n + first;
-    const float dot = row_bwd(ds, dp, p, count, store);
-    if (sink) *sink->grad -= sink->probs[i] * dot;
-    clear_columns(ds_rows + i * n, 0, first);
-    clear_columns(ds_rows + i * n, i + 1, n);
-  }
+  softmax_bwd(ds, ds, p, block, sink, store);
+}
+
+static void cpu_causal_softmax_bwd(struct sf_device *dev, float *ds, const float *dp, const float *p, int64_t n, int64_t window,
+                                   const struct sf_sink *sink, enum sf_dtype store) {
+  const struct sf_block block = causal_block(n, window);
+  (void)dev;
+  softmax_bwd(ds, dp, p, &block, sink, store);
 }
 
 void sf_cpu_fill_softmax(struct sf_device_ops *ops) {

@@ -55,35 +55,26 @@ typedef void bwd_kernel(float *dx, const float *dy, const float *x, int64_t rows
 /* parts: as of SF_ACTIVATION_MAP. */
 static void forward(struct sf_device *dev, fwd_kernel *kernel, int64_t parts, float *y, const float *x, int64_t rows, int64_t cols,
                     enum sf_dtype store) {
-  struct sf_cuda_call call;
-  sf_cuda_begin(&call, dev);
+  struct sf_cuda_call call(dev);
   const float *from = sf_cuda_in(&call, x, rows * parts * cols);
   float *to = sf_cuda_out(&call, y, rows * cols);
   SF_CUDA_EACH(&call, kernel, rows * cols, to, from, rows, cols, store);
-  sf_cuda_end(&call);
 }
 
 static void backward(struct sf_device *dev, bwd_kernel *kernel, int64_t parts, float *dx, const float *dy, const float *x, int64_t rows,
                      int64_t cols, enum sf_dtype store) {
-  struct sf_cuda_call call;
-  sf_cuda_begin(&call, dev);
+  struct sf_cuda_call call(dev);
   const float *grad = sf_cuda_in(&call, dy, rows * cols), *from = sf_cuda_in(&call, x, rows * parts * cols);
   float *to = sf_cuda_out(&call, dx, rows * parts * cols);
   SF_CUDA_EACH(&call, kernel, rows * cols, to, grad, from, rows, cols, store);
-  sf_cuda_end(&call);
 }
 
 #define ACTIVATION(constant, text, name, parts)                                                                                            \
-  static void name##_fwd(struct sf_device *dev, float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store) {               \
+  void sf_cuda_##name##_fwd(struct sf_device *dev, float *y, const float *x, int64_t rows, int64_t cols, enum sf_dtype store) {            \
     forward(dev, name##_fwd_kernel, parts, y, x, rows, cols, store);                                                                       \
   }                                                                                                                                        \
-  static void name##_bwd(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t rows, int64_t cols,                    \
-                         enum sf_dtype store) {                                                                                            \
+  void sf_cuda_##name##_bwd(struct sf_device *dev, float *dx, const float *dy, const float *x, int64_t rows, int64_t cols,                 \
+                            enum sf_dtype store) {                                                                                         \
     backward(dev, name##_bwd_kernel, parts, dx, dy, x, rows, cols, store);                                                                 \
   }
 SF_ACTIVATION_MAP(ACTIVATION)
-
-void sf_cuda_fill_activation(struct sf_device_ops *ops) {
-#define FILL(constant, text, name, parts) ops->activation_fwd[constant] = name##_fwd, ops->activation_bwd[constant] = name##_bwd;
-  SF_ACTIVATION_MAP(FILL)
-}

@@ -23,11 +23,10 @@ __global__ static void adam_kernel(struct adam_args a) {
   }
 }
 
-static void adam(struct sf_device *dev, float *master, float *m, float *v, float *delta, const float *grad, int64_t count,
-                 const struct sf_adam *o) {
-  struct sf_cuda_call call;
+void sf_cuda_adam(struct sf_device *dev, float *master, float *m, float *v, float *delta, const float *grad, int64_t count,
+                  const struct sf_adam *o) {
   struct adam_args a = {};
-  sf_cuda_begin(&call, dev);
+  struct sf_cuda_call call(dev);
   a.grad = sf_cuda_in(&call, grad, count);
   a.master = sf_cuda_inout(&call, master, count);
   a.m = sf_cuda_inout(&call, m, count);
@@ -37,7 +36,6 @@ static void adam(struct sf_device *dev, float *master, float *m, float *v, float
   a.beta1 = (float)o->beta1, a.beta2 = (float)o->beta2, a.rest1 = (float)(1.0 - o->beta1), a.rest2 = (float)(1.0 - o->beta2);
   a.o = *o;
   SF_CUDA_EACH(&call, adam_kernel, count, a);
-  sf_cuda_end(&call);
 }
 
 __global__ static void round_stochastic_kernel(float *w, float *delta, const float *next, const uint16_t *random, int64_t count) {
@@ -48,17 +46,10 @@ __global__ static void round_stochastic_kernel(float *w, float *delta, const flo
   }
 }
 
-static void round_stochastic(struct sf_device *dev, float *w, float *delta, const float *next, const uint16_t *random, int64_t count) {
-  struct sf_cuda_call call;
-  sf_cuda_begin(&call, dev);
+void sf_cuda_round_stochastic(struct sf_device *dev, float *w, float *delta, const float *next, const uint16_t *random, int64_t count) {
+  struct sf_cuda_call call(dev);
   const float *from = sf_cuda_in(&call, next, count);
   const uint16_t *draws = sf_cuda_in(&call, random, count);
   float *to = sf_cuda_inout(&call, w, count), *change = sf_cuda_out(&call, delta, count);
   SF_CUDA_EACH(&call, round_stochastic_kernel, count, to, change, from, draws, count);
-  sf_cuda_end(&call);
-}
-
-void sf_cuda_fill_adam(struct sf_device_ops *ops) {
-  ops->adam = adam;
-  ops->round_stochastic = round_stochastic;
 }

@@ -12,13 +12,11 @@ __global__ static void row_max_kernel(float *max, const float *logits, int64_t r
   }
 }
 
-static void ce_row_max(struct sf_device *dev, float *max, const float *logits, int64_t rows, int64_t cols) {
-  struct sf_cuda_call call;
-  sf_cuda_begin(&call, dev);
+void sf_cuda_ce_row_max(struct sf_device *dev, float *max, const float *logits, int64_t rows, int64_t cols) {
+  struct sf_cuda_call call(dev);
   const float *from = sf_cuda_in(&call, logits, rows * cols);
   float *to = sf_cuda_out(&call, max, rows);
   SF_CUDA_ROWS(&call, row_max_kernel, rows, to, from, rows, cols);
-  sf_cuda_end(&call);
 }
 
 struct sums_args {
@@ -42,11 +40,10 @@ __global__ static void sums_kernel(struct sums_args a) {
   }
 }
 
-static void ce_sum_exp(struct sf_device *dev, float *sum, float *target, const float *logits, const float *max, const int32_t *labels,
-                       int64_t rows, int64_t cols, int64_t first) {
-  struct sf_cuda_call call;
+void sf_cuda_ce_sum_exp(struct sf_device *dev, float *sum, float *target, const float *logits, const float *max, const int32_t *labels,
+                        int64_t rows, int64_t cols, int64_t first) {
   struct sums_args a = {};
-  sf_cuda_begin(&call, dev);
+  struct sf_cuda_call call(dev);
   a.logits = sf_cuda_in(&call, logits, rows * cols);
   a.max = sf_cuda_in(&call, max, rows);
   a.labels = sf_cuda_in(&call, labels, rows);
@@ -54,19 +51,16 @@ static void ce_sum_exp(struct sf_device *dev, float *sum, float *target, const f
   a.target = sf_cuda_out(&call, target, rows);
   a.rows = rows, a.cols = cols, a.first = first;
   SF_CUDA_ROWS(&call, sums_kernel, rows, a);
-  sf_cuda_end(&call);
 }
 
-static void ce_sum_shifted(struct sf_device *dev, float *shifted, const float *logits, const float *max, int64_t rows, int64_t cols) {
-  struct sf_cuda_call call;
+void sf_cuda_ce_sum_shifted(struct sf_device *dev, float *shifted, const float *logits, const float *max, int64_t rows, int64_t cols) {
   struct sums_args a = {};
-  sf_cuda_begin(&call, dev);
+  struct sf_cuda_call call(dev);
   a.logits = sf_cuda_in(&call, logits, rows * cols);
   a.max = sf_cuda_in(&call, max, rows);
   a.sum = sf_cuda_out(&call, shifted, rows);
   a.rows = rows, a.cols = cols;
   SF_CUDA_ROWS(&call, sums_kernel, rows, a);
-  sf_cuda_end(&call);
 }
 
 struct grad_args {
@@ -87,12 +81,11 @@ __global__ static void grad_kernel(struct grad_args a) {
   }
 }
 
-static void ce_grad(struct sf_device *dev, float *dlogits, const float *logits, const float *max, const float *sum, const int32_t *labels,
-                    const float *weight, int64_t rows, int64_t cols, int64_t first, float label_share, float other_share,
-                    enum sf_dtype store) {
-  struct sf_cuda_call call;
+void sf_cuda_ce_grad(struct sf_device *dev, float *dlogits, const float *logits, const float *max, const float *sum, const int32_t *labels,
+                     const float *weight, int64_t rows, int64_t cols, int64_t first, float label_share, float other_share,
+                     enum sf_dtype store) {
   struct grad_args a = {};
-  sf_cuda_begin(&call, dev);
+  struct sf_cuda_call call(dev);
   a.logits = sf_cuda_in(&call, logits, rows * cols);
   a.max = sf_cuda_in(&call, max, rows);
   a.sum = sf_cuda_in(&call, sum, rows);
@@ -101,12 +94,4 @@ static void ce_grad(struct sf_device *dev, float *dlogits, const float *logits, 
   a.out = sf_cuda_out(&call, dlogits, rows * cols);
   a.rows = rows, a.cols = cols, a.first = first, a.label_share = label_share, a.other_share = other_share, a.store = store;
   SF_CUDA_EACH(&call, grad_kernel, rows * cols, a);
-  sf_cuda_end(&call);
-}
-
-void sf_cuda_fill_cross_entropy(struct sf_device_ops *ops) {
-  ops->ce_row_max = ce_row_max;
-  ops->ce_sum_exp = ce_sum_exp;
-  ops->ce_sum_shifted = ce_sum_shifted;
-  ops->ce_grad = ce_grad;
 }

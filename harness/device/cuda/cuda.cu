@@ -113,10 +113,12 @@ void *sf_cuda_room_of(struct sf_cuda_room *room, size_t size_bytes) {
 
 /* --- one operation ------------------------------------------------------------------------------------------------ */
 
-void sf_cuda_begin(struct sf_cuda_call *call, struct sf_device *dev) {
-  call->cuda = (struct sf_cuda *)dev->impl;
-  call->mark = sf_arena_mark(call->cuda->staging);
-  call->back_count = 0;
+sf_cuda_call::sf_cuda_call(struct sf_device *dev) : cuda((struct sf_cuda *)dev->impl), mark(sf_arena_mark(cuda->staging)), back_count(0) {}
+
+sf_cuda_call::~sf_cuda_call() {
+  sf_cuda_wait(this);
+  for (int32_t i = 0; i < back_count; i++) memcpy(back[i].to, back[i].from, back[i].size_bytes);
+  sf_arena_rewind(cuda->staging, mark);
 }
 
 void *sf_cuda_scratch(struct sf_cuda_call *call, size_t size_bytes) {
@@ -142,27 +144,13 @@ void sf_cuda_wait(struct sf_cuda_call *call) {
   check(cudaStreamSynchronize(call->cuda->stream), "a kernel");
 }
 
-void sf_cuda_end(struct sf_cuda_call *call) {
-  sf_cuda_wait(call);
-  for (int32_t i = 0; i < call->back_count; i++) memcpy(call->back[i].to, call->back[i].from, call->back[i].size_bytes);
-  sf_arena_rewind(call->cuda->staging, call->mark);
-}
-
 /* --- life ----------------------------------------------------------------------------------------------------------- */
 
 static void fill_table(struct sf_device_ops *ops) {
   ops->name = "cuda";
-  sf_cuda_fill_gemm(ops);
-  sf_cuda_fill_elementwise(ops);
-  sf_cuda_fill_reductions(ops);
-  sf_cuda_fill_norm(ops);
-  sf_cuda_fill_softmax(ops);
-  sf_cuda_fill_block_softmax(ops);
-  sf_cuda_fill_rotary(ops);
-  sf_cuda_fill_activation(ops);
-  sf_cuda_fill_embedding(ops);
-  sf_cuda_fill_cross_entropy(ops);
-  sf_cuda_fill_adam(ops);
+#define OP(member, name) ops->member = sf_cuda_##name;
+#include "harness/device/operations.def"
+#undef OP
 }
 
 static void destroy(struct sf_device *dev) {

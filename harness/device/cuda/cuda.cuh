@@ -47,18 +47,18 @@ struct sf_cuda {
   struct sf_cuda_room gemm_rooms[3];    /* copies of large operands, and a product before it is added to c */
 };
 
-/* One operation from its beginning to its end. */
+/* One operation from its beginning to its end, where it waits for the kernels and puts results where they belong. Between a launch and the
+ * next wait nothing is placed and no scratch is taken: both write memory that kernels may be using. */
 struct sf_cuda_call {
+  explicit sf_cuda_call(struct sf_device *dev);
+  sf_cuda_call(const sf_cuda_call &) = delete;
+  ~sf_cuda_call();
   struct sf_cuda *cuda;
   struct sf_arena_mark mark;
   struct sf_cuda_copy { void *to; const void *from; size_t size_bytes; } back[SF_CUDA_OPERANDS_MAX];
   int32_t back_count;
 };
 
-/* Between a launch and the next wait nothing is placed and no scratch is taken: both write memory that kernels may be using. */
-void sf_cuda_begin(struct sf_cuda_call *call, struct sf_device *dev);
-/* Waits for the kernels, and puts results where they belong. */
-void sf_cuda_end(struct sf_cuda_call *call);
 /* Waits for the kernels so far: scratch may be read. */
 void sf_cuda_wait(struct sf_cuda_call *call);
 /* Memory for the operation, not zeroed. */
@@ -69,8 +69,8 @@ void *sf_cuda_room_of(struct sf_cuda_room *room, size_t size_bytes);
 void sf_cuda_fail(const char *what, const char *why);
 
 enum sf_cuda_role { SF_CUDA_IN = 1, SF_CUDA_OUT = 2, SF_CUDA_INOUT = 3 };
-/* Where kernels find these bytes: host itself where the GPU reaches it, else a copy in scratch, filled if it is IN and copied back by
- * sf_cuda_end if it is OUT. */
+/* Where kernels find these bytes: host itself where the GPU reaches it, else a copy in scratch, filled if it is IN and copied back
+ * at the operation's end if it is OUT. */
 void *sf_cuda_place(struct sf_cuda_call *call, const void *host, size_t size_bytes, enum sf_cuda_role role);
 
 /* Where kernels find `count` elements from `host` on. NULL stays NULL; no elements are nowhere. out: all of them will be written. */
@@ -113,17 +113,9 @@ bool sf_cuda_multiply(struct sf_cuda *cuda, const struct sf_cuda_product *produc
 /* sf_device.product */
 bool sf_cuda_product_run(struct sf_device *dev, const struct sf_product *product);
 
-/* Each of these adds its operations to the table. */
-void sf_cuda_fill_gemm(struct sf_device_ops *ops);
-void sf_cuda_fill_elementwise(struct sf_device_ops *ops);
-void sf_cuda_fill_reductions(struct sf_device_ops *ops);
-void sf_cuda_fill_norm(struct sf_device_ops *ops);
-void sf_cuda_fill_softmax(struct sf_device_ops *ops);
-void sf_cuda_fill_block_softmax(struct sf_device_ops *ops);
-void sf_cuda_fill_rotary(struct sf_device_ops *ops);
-void sf_cuda_fill_activation(struct sf_device_ops *ops);
-void sf_cuda_fill_embedding(struct sf_device_ops *ops);
-void sf_cuda_fill_cross_entropy(struct sf_device_ops *ops);
-void sf_cuda_fill_adam(struct sf_device_ops *ops);
+/* The functions of the table, sf_cuda_NAME. */
+#define OP(member, name) __typeof__(*((struct sf_device_ops *)0)->member) sf_cuda_##name;
+#include "harness/device/operations.def"
+#undef OP
 
 #endif

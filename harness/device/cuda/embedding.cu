@@ -12,15 +12,13 @@ __global__ static void embedding_fwd_kernel(float *y, const float *w, const int3
   }
 }
 
-static void embedding_fwd(struct sf_device *dev, float *y, const float *w, const int32_t *ids, int64_t rows, int64_t cols, int64_t first,
-                          int64_t vocab) {
-  struct sf_cuda_call call;
-  sf_cuda_begin(&call, dev);
+void sf_cuda_embedding_fwd(struct sf_device *dev, float *y, const float *w, const int32_t *ids, int64_t rows, int64_t cols, int64_t first,
+                           int64_t vocab) {
+  struct sf_cuda_call call(dev);
   const float *words = sf_cuda_in(&call, w, vocab * cols);
   const int32_t *wanted = sf_cuda_in(&call, ids, rows);
   float *to = sf_cuda_out(&call, y, rows * cols);
   SF_CUDA_EACH(&call, embedding_fwd_kernel, rows * cols, to, words, wanted, rows, cols, first, vocab);
-  sf_cuda_end(&call);
 }
 
 /* Thread i: column i % cols of the words whose number leaves i / cols when it is divided by WORD_GROUPS. */
@@ -35,18 +33,11 @@ __global__ static void embedding_bwd_kernel(float *dw, const float *dy, const in
   }
 }
 
-static void embedding_bwd(struct sf_device *dev, float *dw, const float *dy, const int32_t *ids, int64_t rows, int64_t cols, int64_t first,
-                          int64_t vocab) {
-  struct sf_cuda_call call;
-  sf_cuda_begin(&call, dev);
+void sf_cuda_embedding_bwd(struct sf_device *dev, float *dw, const float *dy, const int32_t *ids, int64_t rows, int64_t cols, int64_t first,
+                           int64_t vocab) {
+  struct sf_cuda_call call(dev);
   const float *grad = sf_cuda_in(&call, dy, rows * cols);
   const int32_t *wanted = sf_cuda_in(&call, ids, rows);
   float *to = sf_cuda_inout(&call, dw, vocab * cols);
   SF_CUDA_EACH(&call, embedding_bwd_kernel, cols * WORD_GROUPS, to, grad, wanted, rows, cols, first, vocab);
-  sf_cuda_end(&call);
-}
-
-void sf_cuda_fill_embedding(struct sf_device_ops *ops) {
-  ops->embedding_fwd = embedding_fwd;
-  ops->embedding_bwd = embedding_bwd;
 }

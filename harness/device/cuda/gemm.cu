@@ -105,13 +105,12 @@ static void multiply(struct sf_cuda_call *call, const struct sf_cuda_product *g)
   if (!sf_cuda_multiply(call->cuda, g)) sf_cuda_tiles_run<struct sf_cuda_fused_chain>(g, call->cuda->stream);
 }
 
-static void gemm(struct sf_device *dev, const struct sf_gemm *g, enum sf_dtype store) {
-  struct sf_cuda_call call;
+void sf_cuda_gemm(struct sf_device *dev, const struct sf_gemm *g, enum sf_dtype store) {
   if (g->m == 0 || g->n == 0) return;
   SF_ASSERT_LE(g->trans_a ? g->m : g->k, g->lda);
   SF_ASSERT_LE(g->trans_b ? g->k : g->n, g->ldb);
   SF_ASSERT_LE(g->n, g->ldc);
-  sf_cuda_begin(&call, dev);
+  struct sf_cuda_call call(dev);
   struct sf_cuda_product product = {g->trans_a, g->trans_b, g->m, g->n, g->k, NULL, NULL, g->lda, g->ldb, SF_F32, NULL, g->ldc};
   product.a = sf_cuda_in(&call, g->a, sf_cuda_span(g->trans_a ? g->k : g->m, g->trans_a ? g->m : g->k, g->lda));
   product.b = sf_cuda_in(&call, g->b, sf_cuda_span(g->trans_b ? g->n : g->k, g->trans_b ? g->k : g->n, g->ldb));
@@ -128,7 +127,4 @@ static void gemm(struct sf_device *dev, const struct sf_gemm *g, enum sf_dtype s
   if (!finished)
     SF_CUDA_EACH(&call, finish_kernel, g->m * g->n, c, g->ldc, g->k > 0 ? (const float *)product.c : NULL, product.ldc, g->m, g->n,
                  g->alpha, g->accumulate, store);
-  sf_cuda_end(&call);
 }
-
-void sf_cuda_fill_gemm(struct sf_device_ops *ops) { ops->gemm = gemm; }

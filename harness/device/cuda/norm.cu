@@ -29,12 +29,11 @@ __global__ static void norm_fwd_kernel(struct norm_fwd_args a) {
   }
 }
 
-static void norm_fwd(struct sf_device *dev, float *y, float *stats, const float *x, const float *w, const float *b, int64_t rows,
-                     int64_t cols, enum sf_norm norm, enum sf_dtype store) {
-  struct sf_cuda_call call;
+void sf_cuda_norm_fwd(struct sf_device *dev, float *y, float *stats, const float *x, const float *w, const float *b, int64_t rows,
+                      int64_t cols, enum sf_norm norm, enum sf_dtype store) {
   struct norm_fwd_args a = {};
   if (rows == 0) return;
-  sf_cuda_begin(&call, dev);
+  struct sf_cuda_call call(dev);
   a.x = sf_cuda_in(&call, x, rows * cols);
   a.w = sf_cuda_in(&call, w, cols);
   a.layer = norm == SF_NORM_LAYER;
@@ -43,7 +42,6 @@ static void norm_fwd(struct sf_device *dev, float *y, float *stats, const float 
   a.stats = sf_cuda_out(&call, stats, 2 * rows);
   a.rows = rows, a.cols = cols, a.epsilon = epsilon, a.store = store;
   SF_CUDA_ROWS(&call, norm_fwd_kernel, rows, a);
-  sf_cuda_end(&call);
 }
 
 struct norm_bwd_args {
@@ -90,12 +88,11 @@ __global__ static void norm_bwd_kernel(struct norm_bwd_args a) {
   }
 }
 
-static void norm_bwd(struct sf_device *dev, float *dx, float *dw, float *db, const float *dy, const float *x, const float *stats,
-                     const float *w, int64_t rows, int64_t cols, enum sf_norm norm, enum sf_dtype store) {
-  struct sf_cuda_call call;
+void sf_cuda_norm_bwd(struct sf_device *dev, float *dx, float *dw, float *db, const float *dy, const float *x, const float *stats,
+                      const float *w, int64_t rows, int64_t cols, enum sf_norm norm, enum sf_dtype store) {
   struct norm_bwd_args a = {};
   if (rows == 0) return;
-  sf_cuda_begin(&call, dev);
+  struct sf_cuda_call call(dev);
   a.dy = sf_cuda_in(&call, dy, rows * cols);
   a.x = sf_cuda_in(&call, x, rows * cols);
   a.stats = sf_cuda_in(&call, stats, 2 * rows);
@@ -106,10 +103,4 @@ static void norm_bwd(struct sf_device *dev, float *dx, float *dw, float *db, con
   a.rows = rows, a.cols = cols, a.layer = norm == SF_NORM_LAYER, a.store = store;
   if (dw || db) SF_CUDA_COLUMN_BLOCKS(&call, norm_bwd_vectors_kernel, cols, a);
   if (dx) SF_CUDA_ROWS(&call, norm_bwd_kernel, rows, a);
-  sf_cuda_end(&call);
-}
-
-void sf_cuda_fill_norm(struct sf_device_ops *ops) {
-  ops->norm_fwd = norm_fwd;
-  ops->norm_bwd = norm_bwd;
 }

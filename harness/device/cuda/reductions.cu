@@ -17,13 +17,11 @@ __global__ static void col_sum_kernel(float *out, const float *x, int64_t rows, 
   }
 }
 
-static void col_sum(struct sf_device *dev, float *out, const float *x, int64_t rows, int64_t cols) {
-  struct sf_cuda_call call;
-  sf_cuda_begin(&call, dev);
+void sf_cuda_col_sum(struct sf_device *dev, float *out, const float *x, int64_t rows, int64_t cols) {
+  struct sf_cuda_call call(dev);
   const float *from = sf_cuda_in(&call, x, rows * cols);
   float *to = sf_cuda_inout(&call, out, cols);
   SF_CUDA_COLUMN_BLOCKS(&call, col_sum_kernel, cols, to, from, rows, cols);
-  sf_cuda_end(&call);
 }
 
 /* As integers, the sizes of floats keep their order, with NaN above infinity. */
@@ -41,16 +39,14 @@ __global__ static void amax_kernel(uint32_t *parts, const float *x, int64_t coun
   parts[blockIdx.x] = size;
 }
 
-static float amax(struct sf_device *dev, const float *x, int64_t count) {
-  struct sf_cuda_call call;
-  sf_cuda_begin(&call, dev);
+float sf_cuda_amax(struct sf_device *dev, const float *x, int64_t count) {
+  struct sf_cuda_call call(dev);
   const unsigned blocks = sf_cuda_blocks(count, SF_CUDA_THREADS);
   const float *from = sf_cuda_in(&call, x, count);
   uint32_t *parts = (uint32_t *)sf_cuda_scratch(&call, blocks * sizeof *parts), most = 0;
   SF_CUDA_EACH(&call, amax_kernel, count, parts, from, count);
   sf_cuda_wait(&call);
   for (unsigned i = 0; i < blocks; i++) most = parts[i] > most ? parts[i] : most;
-  sf_cuda_end(&call);
   float result;
   memcpy(&result, &most, sizeof result);
   return result;
@@ -70,21 +66,13 @@ __global__ static void sum_squares_kernel(double *parts, const float *x, int64_t
   if (threadIdx.x == 0) parts[blockIdx.x] = part[0];
 }
 
-static double sum_squares(struct sf_device *dev, const float *x, int64_t count) {
-  struct sf_cuda_call call;
-  sf_cuda_begin(&call, dev);
+double sf_cuda_sum_squares(struct sf_device *dev, const float *x, int64_t count) {
+  struct sf_cuda_call call(dev);
   const unsigned blocks = sf_cuda_blocks(count, SF_CUDA_THREADS);
   const float *from = sf_cuda_in(&call, x, count);
   double *parts = (double *)sf_cuda_scratch(&call, blocks * sizeof *parts), sum = 0.0;
   SF_CUDA_EACH(&call, sum_squares_kernel, count, parts, from, count);
   sf_cuda_wait(&call);
   for (unsigned i = 0; i < blocks; i++) sum += parts[i];
-  sf_cuda_end(&call);
   return sum;
-}
-
-void sf_cuda_fill_reductions(struct sf_device_ops *ops) {
-  ops->col_sum = col_sum;
-  ops->amax = amax;
-  ops->sum_squares = sum_squares;
 }

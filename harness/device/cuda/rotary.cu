@@ -23,13 +23,12 @@ __global__ static void rotate_kernel(struct rotate_args p) {
   }
 }
 
-static void rotate(struct sf_device *dev, float *y, int64_t ldy, const float *x, int64_t ldx, const float *cos_sin, int64_t rows,
-                   int64_t rows_per_position, int64_t position_first, int64_t head_dim, bool inverse, enum sf_dtype store) {
-  struct sf_cuda_call call;
+void sf_cuda_rotate(struct sf_device *dev, float *y, int64_t ldy, const float *x, int64_t ldx, const float *cos_sin, int64_t rows,
+                    int64_t rows_per_position, int64_t position_first, int64_t head_dim, bool inverse, enum sf_dtype store) {
   struct rotate_args p = {};
   SF_ASSERT_EQ(head_dim % 2, 0);
   if (rows == 0 || head_dim == 0) return;
-  sf_cuda_begin(&call, dev);
+  struct sf_cuda_call call(dev);
   const int64_t positions = (rows - 1) / rows_per_position + 1;
   p.x = sf_cuda_in(&call, x, sf_cuda_span(rows, head_dim, ldx));
   p.cos_sin = sf_cuda_in(&call, cos_sin + position_first * head_dim, positions * head_dim);
@@ -37,7 +36,4 @@ static void rotate(struct sf_device *dev, float *y, int64_t ldy, const float *x,
   p.ldy = ldy, p.ldx = ldx, p.rows = rows, p.rows_per_position = rows_per_position, p.half = head_dim / 2;
   p.sign = inverse ? -1.0f : 1.0f, p.store = store;
   SF_CUDA_EACH(&call, rotate_kernel, rows * p.half, p);
-  sf_cuda_end(&call);
 }
-
-void sf_cuda_fill_rotary(struct sf_device_ops *ops) { ops->rotate = rotate; }

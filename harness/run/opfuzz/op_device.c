@@ -120,40 +120,16 @@ CALL(round_stochastic) {
   DEV->round_stochastic(a->dev, f(a, 2), f(a, 3), f(a, 0), (const uint16_t *)(const void *)a->m->places[1].at, a->dims[0]);
 }
 
-#define ROW(name) {#name, call_##name}
-#define ACTIVATION_ROWS(constant, text, name, parts) ROW(name##_fwd), ROW(name##_bwd),
-static const struct { const char *name; void (*call)(const struct args *a);
-} calls[] = {ROW(gemm),
-             ROW(bias_add),
-             ROW(col_sum),
-             ROW(add),
-             ROW(drop),
-             ROW(drop_add),
-             ROW(axpy),
-             ROW(scale),
-             ROW(round),
-             ROW(amax),
-             ROW(cast_f8),
-             ROW(sum_squares),
-             ROW(norm_fwd),
-             ROW(norm_bwd),
-             ROW(causal_softmax_fwd),
-             ROW(causal_softmax_bwd),
-             ROW(block_softmax_stats),
-             ROW(block_softmax_probs),
-             ROW(block_softmax_sink),
-             ROW(block_softmax_bwd),
-             ROW(rotate),
-             SF_ACTIVATION_MAP(ACTIVATION_ROWS) ROW(embedding_fwd),
-             ROW(embedding_bwd),
-             ROW(ce_row_max),
-             ROW(ce_sum_exp),
-             ROW(ce_sum_shifted),
-             ROW(ce_grad),
-             ROW(adam),
-             ROW(round_stochastic)};
+#define OP(member, name) {#name, call_##name},
+static const struct {
+  const char *name;
+  void (*call)(const struct args *a);
+} calls[] = {
+#include "harness/device/operations.def"
+};
+#undef OP
 enum { CALLS = sizeof calls / sizeof calls[0] };
-/* A new operation of the device needs a row here. */
+/* A new operation of the device needs a row in operations.def. */
 _Static_assert(CALLS == (sizeof(struct sf_device_ops) - sizeof(const char *)) / sizeof(void (*)(void)),
                "every operation of the device is fuzzed");
 
