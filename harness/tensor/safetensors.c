@@ -331,28 +331,3 @@ const char *sf_st_meta(const struct sf_st_file *file, const char *key) {
     if (strcmp(file->meta_keys[i], key) == 0) return file->meta_values[i];
   return NULL;
 }
-
-static uint64_t load_le(const unsigned char *at, size_t size_bytes) {
-  uint64_t value = 0;
-  for (size_t i = 0; i < size_bytes; i++) value |= (uint64_t)at[i] << (8 * i);
-  return value;
-}
-
-void sf_st_load_f64(double *out, const struct sf_st_entry *entry) {
-  const size_t size_bytes = sf_dtype_wire_bytes(entry->dtype);
-  for (int64_t i = 0; i < entry->count; i++) {
-    const uint64_t bits = load_le(entry->bytes + (size_t)i * size_bytes, size_bytes);
-    if (entry->dtype == SF_F64) {
-      memcpy(&out[i], &bits, sizeof out[i]);
-    } else if (sf_dtype_is_f8(entry->dtype)) {
-      out[i] = (double)sf_f8_value((uint8_t)bits, entry->dtype);
-    } else if (sf_dtype_is_packed(entry->dtype)) {
-      out[i] = (double)(entry->dtype == SF_BF16 ? sf_bf16_value((uint16_t)bits) : sf_f16_value((uint16_t)bits));
-    } else {
-      const uint32_t single = (uint32_t)bits;
-      float value;
-      memcpy(&value, &single, sizeof value);
-      out[i] = (double)value;
-    }
-  }
-}

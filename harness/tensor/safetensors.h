@@ -33,9 +33,7 @@ enum sf_status sf_st_parse(struct sf_st_file *out, const void *data, size_t size
 enum sf_status sf_st_read(struct sf_st_file *out, const char *path, struct sf_error *error) SF_MUST_USE;
 void sf_st_destroy(struct sf_st_file *file);                                           /* takes NULL and what is zeroed */
 const struct sf_st_entry *sf_st_find(const struct sf_st_file *file, const char *name); /* NULL when absent */
-const char *sf_st_meta(const struct sf_st_file *file, const char *key); /* NULL when absent */
-/* Values as doubles, any dtype; out holds entry->count. */
-void sf_st_load_f64(double *out, const struct sf_st_entry *entry);
+const char *sf_st_meta(const struct sf_st_file *file, const char *key);                /* NULL when absent */
 
 /* A file of which the header alone is in memory. */
 struct sf_st_open {

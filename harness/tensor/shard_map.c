@@ -2,8 +2,6 @@
 
 #include "harness/base/assert.h"
 
-#include <string.h>
-
 int64_t sf_dim_map_length(const struct sf_dim_map *dim) {
   int64_t length = 0;
   for (int32_t i = 0; i < dim->count; i++) length += dim->runs[i].len;
@@ -92,20 +90,6 @@ struct sf_shape sf_shard_map_local_shape(const struct sf_shard_map *map) {
   return (struct sf_shape){sf_dim_map_length(&map->rows), sf_dim_map_length(&map->cols)};
 }
 
-static bool dim_equal(const struct sf_dim_map *a, const struct sf_dim_map *b) {
-  if (a->count != b->count) return false;
-  for (int32_t i = 0; i < a->count; i++) {
-    const struct sf_run x = a->runs[i], y = b->runs[i];
-    if (x.start != y.start || x.len != y.len || x.partial != y.partial) return false;
-  }
-  return true;
-}
-
-bool sf_shard_map_equal(const struct sf_shard_map *a, const struct sf_shard_map *b) {
-  if (a->flat != b->flat || (a->flat && (a->first != b->first || a->count != b->count))) return false;
-  return dim_equal(&a->rows, &b->rows) && dim_equal(&a->cols, &b->cols);
-}
-
 static bool dim_valid(const struct sf_dim_map *dim, int64_t size) {
   if (dim->count < 0 || dim->count > SF_RUNS_MAX) return false;
   for (int32_t i = 0; i < dim->count; i++) {
@@ -124,76 +108,4 @@ bool sf_shard_map_valid(const struct sf_shard_map *map, struct sf_shape shape) {
   if (!map->flat) return true;
   const int64_t box = sf_shard_map_box_count(map);
   return map->first >= 0 && map->count >= 0 && map->first <= box && map->count <= box - map->first;
-}
-
-enum direction { GATHER, SCATTER };
-
-/* One row of the box: `logical` is the whole logical row, `local` the local one. */
-static void copy_row(float *local, float *logical, const struct sf_dim_map *cols, enum direction direction) {
-  for (int32_t i = 0; i < cols->count; i++) {
-    const struct sf_run run = cols->runs[i];
-    const size_t size_bytes = (size_t)run.len * sizeof *local;
-    if (direction == GATHER)
-      memcpy(local, logical + run.start, size_bytes);
-    else
-      memcpy(logical + run.start, local, size_bytes);
-    local += run.len;
-  }
-}
-
-static void copy_box(float *local, float *logical, struct sf_shape shape, const struct sf_shard_map *map, enum direction direction) {
-  const int64_t width = sf_dim_map_length(&map->cols);
-  const bool whole_rows = map->cols.count == 1 && width == shape.cols;
-  for (int32_t i = 0; i < map->rows.count; i++) {
-    const struct sf_run run = map->rows.runs[i];
-    SF_ASSERT_LE(run.start + run.len, shape.rows);
-    if (whole_rows) {
-      const struct sf_dim_map elements = {.count = 1, .runs = {{.start = run.start * width, .len = run.len * width}}};
-      copy_row(local, logical, &elements, direction);
-      local += run.len * width;
-      continue;
-    }
-    for (int64_t row = run.start; row < run.start + run.len; row++) {
-      copy_row(local, logical + row * shape.cols, &map->cols, direction);
-      local += width;
-    }
-  }
-}
-
-/* The part of one row of the box that lies in local columns [from, from + count). */
-static void copy_row_part(float *local, float *logical, const struct sf_dim_map *cols, int64_t from, int64_t count,
-                          enum direction direction) {
-  const struct sf_dim_map wanted = {.count = 1, .runs = {{.start = from, .len = count}}};
-  const struct sf_dim_map part = sf_dim_map_compose(cols, &wanted);
-  copy_row(local, logical, &part, direction);
-}
-
-static void copy_flat(float *local, float *logical, struct sf_shape shape, const struct sf_shard_map *map, enum direction direction) {
-  const int64_t width = sf_dim_map_length(&map->cols), end = map->first + map->count;
-  int64_t begin = 0; /* first element of the row in the box */
-  for (int32_t i = 0; i < map->rows.count && begin < end; i++) {
-    const struct sf_run run = map->rows.runs[i];
-    SF_ASSERT_LE(run.start + run.len, shape.rows);
-    for (int64_t row = run.start; row < run.start + run.len && begin < end; row++, begin += width) {
-      const int64_t from = map->first > begin ? map->first - begin : 0, to = end - begin < width ? end - begin : width;
-      if (from >= to) continue;
-      copy_row_part(local, logical + row * shape.cols, &map->cols, from, to - from, direction);
-      local += to - from;
-    }
-  }
-}
-
-static void copy(float *local, float *logical, struct sf_shape shape, const struct sf_shard_map *map, enum direction direction) {
-  if (map->flat)
-    copy_flat(local, logical, shape, map, direction);
-  else
-    copy_box(local, logical, shape, map, direction);
-}
-
-void sf_shard_gather(float *local, const float *logical, struct sf_shape shape, const struct sf_shard_map *map) {
-  copy(local, (float *)(uintptr_t)logical, shape, map, GATHER);
-}
-
-void sf_shard_scatter(float *logical, const float *local, struct sf_shape shape, const struct sf_shard_map *map) {
-  copy((float *)(uintptr_t)local, logical, shape, map, SCATTER);
 }

@@ -44,15 +44,8 @@ struct sf_shard_map sf_shard_map_whole(struct sf_shape shape); /* all of the ten
 struct sf_shard_map sf_shard_map_flat(const struct sf_shard_map *box, int64_t first, int64_t count);
 int64_t sf_shard_map_box_count(const struct sf_shard_map *map); /* elements of the box, flat or not */
 struct sf_shape sf_shard_map_local_shape(const struct sf_shard_map *map); /* flat: 1 x count */
-/* Equal runs in the same order, partial over the same axes, and the same flat range. */
-bool sf_shard_map_equal(const struct sf_shard_map *a, const struct sf_shard_map *b);
 /* True when every run lies inside the shape, no logical index of a dimension occurs twice, and a flat range lies inside the box. */
 bool sf_shard_map_valid(const struct sf_shard_map *map, struct sf_shape shape);
-
-/* Whole logical matrix (row-major, shape.cols wide) to local values (contiguous, as the map says), and back. The second leaves elements
- * that the map does not name as they are. */
-void sf_shard_gather(float *local, const float *logical, struct sf_shape shape, const struct sf_shard_map *map);
-void sf_shard_scatter(float *logical, const float *local, struct sf_shape shape, const struct sf_shard_map *map);
 
 /* The canonical table: what the ranks at one place of tp and cp hold of one dimension, from the catalogue's cut. Written apart from the
  * layers, which declare their own maps. Nothing is partial in it. For the cuts of experts tp_index is ep index * etp + etp index, and

@@ -350,7 +350,6 @@ enum sf_status sf_expectations_bound_parts(struct sf_expectations *expectations)
 /* --- asking --------------------------------------------------------------------------------------------------- */
 
 enum sf_level sf_expectations_level(const struct sf_expectations *expectations) { return expectations->level; }
-const struct sf_gemm_table *sf_expectations_gemm(const struct sf_expectations *expectations) { return expectations->gemm; }
 int64_t sf_expectations_runs(const struct sf_expectations *expectations) { return expectations->runs; }
 int32_t sf_expectations_count(const struct sf_expectations *expectations) { return expectations->count; }
 int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations) { return expectations->overflow_step; }

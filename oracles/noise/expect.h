@@ -66,8 +66,6 @@ const struct sf_expected *sf_expectations_at(const struct sf_expectations *expec
 /* First step in which a gradient's square may leave fp32's range, so that Adam's change depends on the order of its products. INT32_MAX:
  * none. */
 int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations);
-/* As given when they were made. */
-const struct sf_gemm_table *sf_expectations_gemm(const struct sf_expectations *expectations);
 const struct sf_catalog *sf_expectations_catalog(const struct sf_expectations *expectations); /* of the case; owned */
 /* Of memory that they take. */
 size_t sf_expectations_bytes(const struct sf_expectations *expectations);

@@ -30,13 +30,6 @@ const struct sf_op *sf_op_find(const char *name) {
   return NULL;
 }
 
-int32_t sf_op_index(const struct sf_op *op) {
-  for (int32_t i = 0, count = sf_op_count(); i < count; i++)
-    if (sf_op_at(i) == op) return i;
-  SF_ASSERT(!"an operation of the table");
-  return -1;
-}
-
 /* --- shapes -------------------------------------------------------------------------------------------------------- */
 
 static int64_t length_of(int8_t length, const int64_t *dims, const int64_t *attrs) {

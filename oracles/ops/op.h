@@ -112,7 +112,6 @@ static inline double sf_op_real(const struct sf_op_view *view, int attr) { retur
 int32_t sf_op_count(void);
 const struct sf_op *sf_op_at(int32_t index);      /* asserts that there is one */
 const struct sf_op *sf_op_find(const char *name); /* NULL: there is none */
-int32_t sf_op_index(const struct sf_op *op);      /* its place among them; op must be one of sf_op_at */
 
 /* Shapes of all operands. False: the case has no meaning. */
 bool sf_op_shapes(struct sf_op_shape *out, const struct sf_op *op, const int64_t *dims, const int64_t *attrs);

@@ -2,6 +2,7 @@
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/tensor/safetensors.h"
+#include "tests/st_values.h"
 
 #include <string.h>
 
@@ -19,7 +20,7 @@ static void check_entry(const struct sf_st_file *file, int32_t i) {
   SF_ASSERT(sf_st_find(file, entry->name) == entry);
   SF_ASSERT(entry->bytes >= file->raw.data && entry->bytes <= file->raw.data + file->raw.size_bytes);
   double *values = sf_alloc((size_t)count * sizeof *values); /* reads every byte of the tensor */
-  if (values) sf_st_load_f64(values, entry);
+  if (values) st_load_f64(values, entry);
   sf_free(values);
 }
 

@@ -17,6 +17,7 @@
 #include "harness/run/trial/engine_internal.h"
 #include "oracles/judge/collector.h"
 #include "oracles/noise/norms.h"
+#include "tests/shard_copy.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -89,7 +90,7 @@ static void on_trace_point(void *ctx, int32_t rank, struct sf_trace_id id, const
                            int64_t cols) {
   const struct tamper *tamper = ctx;
   if (!is_same_tensor(tamper->id, id) || !sf_shard_map_valid(map, tamper->spec.shape)) return;
-  sf_shard_gather(data, tamper->values, tamper->spec.shape, map);
+  shard_gather(data, tamper->values, tamper->spec.shape, map);
   const uint32_t elsewhere = carried_elsewhere(tamper, rank);
   if (elsewhere == 0) return;
   for (int64_t r = 0; r < rows; r++) {
@@ -130,11 +131,11 @@ static bool replace_by_neighbour(float *values, const float *clean, const struct
   const struct sf_shard_map from = {.rows = held(c, spec->row_cut, spec->shape.rows, tp, next),
                                     .cols = held(c, spec->col_cut, spec->shape.cols, tp, next)};
   const int64_t rows = sf_dim_map_length(&from.rows), cols = sf_dim_map_length(&from.cols);
-  if (sf_shard_map_equal(&to, &from) || rows != sf_dim_map_length(&to.rows) || cols != sf_dim_map_length(&to.cols)) return false;
+  if (shard_map_equal(&to, &from) || rows != sf_dim_map_length(&to.rows) || cols != sf_dim_map_length(&to.cols)) return false;
   float *local = malloc((size_t)(rows * cols) * sizeof *local);
   if (!local) sf_bench_die("out of memory");
-  sf_shard_gather(local, clean, spec->shape, &from);
-  sf_shard_scatter(values, local, spec->shape, &to);
+  shard_gather(local, clean, spec->shape, &from);
+  shard_scatter(values, local, spec->shape, &to);
   free(local);
   return true;
 }

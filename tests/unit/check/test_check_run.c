@@ -1,6 +1,7 @@
 #include "tests/unit/check/check_fixture.h"
 
 #include "harness/check/merge.h"
+#include "tests/st_values.h"
 
 #include <math.h>
 
@@ -60,7 +61,7 @@ static void test_noise_make_numbers_are_those_of_the_format(void **state) {
   assert_int_equal(sf_st_read(&file, path, NULL), SF_OK);
   const struct sf_st_entry *entry = sf_st_find(&file, ACT);
   assert_int_equal(entry->count, SF_NOISE_ROWS + ROWS);
-  sf_st_load_f64(numbers, entry);
+  st_load_f64(numbers, entry);
   assert_true(fabs(numbers[0] / sqrt(norm_squares) - 1) < 1e-12);
   assert_true(fabs(numbers[1] / sqrt(apart_squares) - 1) < 1e-12);
   assert_true(fabs(numbers[2] / sqrt(rolled_squares) - 1) < 1e-12);
@@ -98,13 +99,13 @@ static void test_noise_make_long_rows_and_vectors_stream(void **state) {
   snprintf(path, sizeof path, "%s/ref/noise.safetensors", (char *)*state);
   struct sf_st_file file;
   assert_int_equal(sf_st_read(&file, path, NULL), SF_OK);
-  sf_st_load_f64(numbers, sf_st_find(&file, ACT));
+  st_load_f64(numbers, sf_st_find(&file, ACT));
   const double w_rms = sqrt((apart[0] + apart[1]) / 2);
   assert_true(fabs(numbers[0] / sqrt(norm[0] + norm[1]) - 1) < 1e-9);
   assert_true(fabs(numbers[1] / sqrt(apart[0] + apart[1]) - 1) < 1e-9);
   assert_true(fabs(numbers[2] / sqrt(rolled) - 1) < 1e-6);
   for (int r = 0; r < 2; r++) assert_true(fabs(numbers[SF_NOISE_ROWS + r] / (sqrt(apart[r]) + 0.5 * w_rms) - 1) < 1e-9);
-  sf_st_load_f64(numbers, sf_st_find(&file, WGRAD));
+  st_load_f64(numbers, sf_st_find(&file, WGRAD));
   assert_true(fabs(numbers[2] / sqrt(vector_rolled) - 1) < 1e-6);
   assert_true(fabs(numbers[SF_NOISE_ROWS] / (1.5 * numbers[1]) - 1) < 1e-9);
   sf_st_destroy(&file);
@@ -388,7 +389,7 @@ static double level_of(const char *dir, int count, bool first) {
   if (noise_make_of(dir, draws, count, count, first, &error) != SF_OK) fail_msg("%s", error.text);
   snprintf(path, sizeof path, "%s/ref/noise.safetensors", dir);
   assert_int_equal(sf_st_read(&file, path, NULL), SF_OK);
-  sf_st_load_f64(numbers, sf_st_find(&file, ACT));
+  st_load_f64(numbers, sf_st_find(&file, ACT));
   sf_st_destroy(&file);
   return numbers[SF_NOISE_LEVEL];
 }

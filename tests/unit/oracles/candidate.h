@@ -8,6 +8,7 @@
 #include "harness/spec/mesh.h"
 #include "oracles/judge/judge.h"
 #include "tests/unit/oracles/candidate_tensors.h"
+#include "tests/shard_copy.h"
 
 /* --- what the ranks trace --------------------------------------------------------------------------------------- */
 
@@ -90,7 +91,7 @@ static inline void part_add_cut(struct parts *parts, const struct sf_case *c, co
   part->cols = sf_shard_map_local_shape(&part->map).cols;
   part->data = malloc((size_t)(part->rows * part->cols + 1) * sizeof *part->data);
   assert_non_null(part->data);
-  sf_shard_gather(part->data, values, t->spec.shape, &part->map);
+  shard_gather(part->data, values, t->spec.shape, &part->map);
   if (id.kind != SF_KIND_WGRAD || c->layout.cp == 1) return;
   /* A sum over cp: the first of its ranks holds the value, the others zeros. */
   sf_dim_map_add_partial(&part->map.rows, SF_AXES(SF_AXIS_CP));

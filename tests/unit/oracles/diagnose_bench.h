@@ -5,6 +5,7 @@
 #include "harness/base/alloc.h"
 #include "harness/tensor/consistent.h"
 #include "oracles/diagnose/diagnose.h"
+#include "tests/shard_copy.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -34,7 +35,7 @@ static inline double draw(uint64_t key, int64_t i) { return (double)sf_draw_valu
 static inline int64_t elements(const struct bench *b) { return b->p.spec.shape.rows * b->p.spec.shape.cols; }
 
 static inline void shards_fill(struct bench *b) {
-  for (int32_t i = 0; i < b->p.shard_count; i++) sf_shard_gather(b->data[i], b->x, b->p.spec.shape, &b->shards[i].map);
+  for (int32_t i = 0; i < b->p.shard_count; i++) shard_gather(b->data[i], b->x, b->p.spec.shape, &b->shards[i].map);
 }
 
 static inline void bench_open(struct bench *b, int64_t tp, int64_t dp, int64_t rows, int64_t cols, enum sf_cut row_cut,

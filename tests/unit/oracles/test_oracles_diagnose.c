@@ -1,5 +1,6 @@
 /* Diagnosis: each explanation is planted exactly, with a little noise on top, and must be the one that is given. */
 #include "tests/unit/oracles/diagnose_bench.h"
+#include "tests/shard_copy.h"
 
 /* --- sums ------------------------------------------------------------------------------------------------------ */
 
@@ -13,7 +14,7 @@ static void split_over(struct bench *b, enum sf_axis axis, int32_t size) {
       rest[i] -= part[i];
     }
     for (int32_t rank = 0; rank < b->mesh.world; rank++)
-      if (sf_mesh_coord(&b->mesh, rank).at[axis] == index) sf_shard_gather(b->data[rank], part, b->p.spec.shape, &b->shards[rank].map);
+      if (sf_mesh_coord(&b->mesh, rank).at[axis] == index) shard_gather(b->data[rank], part, b->p.spec.shape, &b->shards[rank].map);
   }
 }
 
@@ -56,7 +57,7 @@ static void test_diagnose_own_slice_of_a_contraction_is_missing_reduction(void *
     *own = (struct sf_diagnosis_related){
         SF_RELATED_VARIANT, SF_DIAGNOSIS_MISSING_REDUCTION, "holds its own slice of the contraction", .names_rank = true, .x = own->x,
         .rank = tp};
-    sf_shard_gather(b.data[tp], own->x, b.p.spec.shape, &b.shards[tp].map);
+    shard_gather(b.data[tp], own->x, b.p.spec.shape, &b.shards[tp].map);
   }
   diagnose_says(&b, SF_DIAGNOSIS_MISSING_REDUCTION, "rank 0 holds its own slice of the contraction");
 }
@@ -255,7 +256,7 @@ static void test_diagnose_term_left_out_is_repeated_term(void **state) {
   relate(&b, SF_RELATED_TERM, 81);
   for (int32_t rank = 0; rank < 2; rank++) {
     float part[48];
-    sf_shard_gather(part, b.extra[0], b.p.spec.shape, &b.shards[rank].map);
+    shard_gather(part, b.extra[0], b.p.spec.shape, &b.shards[rank].map);
     for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] -= part[i];
   }
   diagnose_says(&b, SF_DIAGNOSIS_REPEATED_TERM, "is not added");
@@ -266,7 +267,7 @@ static void test_diagnose_another_tensors_value_is_stale(void **state) {
   static struct bench b;
   bench_open(&b, 2, 1, 8, 6, SF_CUT_SEQUENCE, SF_CUT_NONE);
   relate(&b, SF_RELATED_STALE, 82);
-  sf_shard_gather(b.data[1], b.extra[0], b.p.spec.shape, &b.shards[1].map); /* on one rank of two */
+  shard_gather(b.data[1], b.extra[0], b.p.spec.shape, &b.shards[1].map); /* on one rank of two */
   diagnose_says(&b, SF_DIAGNOSIS_STALE, "that of the other");
 }
 

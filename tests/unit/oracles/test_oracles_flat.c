@@ -1,5 +1,6 @@
 /* Tensors that ranks hold in ranges, as with ZeRO: who holds which is free, but each element of a place has one holder. */
 #include "tests/unit/oracles/candidate.h"
+#include "tests/shard_copy.h"
 
 static const char *const SHARDED = SMALL_MODEL ISOLATED
     "layout.tp=2 layout.dp=2 layout.pp=2 layout.zero=1 model.tied=true model.norm=layer train.steps=2";
@@ -33,7 +34,7 @@ static void move_range(struct trial *t, const struct tensor *tensor, int32_t ran
   part->map.count = part->cols = count;
   part->data = realloc(part->data, (size_t)(count + 1) * sizeof *part->data);
   assert_non_null(part->data);
-  sf_shard_gather(part->data, tensor->values, tensor->spec.shape, &part->map);
+  shard_gather(part->data, tensor->values, tensor->spec.shape, &part->map);
 }
 
 static int64_t box_count(struct trial *t, const struct tensor *tensor, int32_t rank) {

@@ -3,6 +3,7 @@
 #include "tests/unit/oracles/reference_test.h"
 
 #include "harness/tensor/safetensors.h"
+#include "tests/st_values.h"
 
 static const char *const NAMES[] = {"current", "exempt", "delayed", "delayed_history", "shared_expert"};
 enum { NAME_COUNT = sizeof NAMES / sizeof NAMES[0] };
@@ -35,7 +36,7 @@ static bool agrees(const struct sf_catalog *catalog, const struct kept *kept, co
   }
   double *expected = malloc((size_t)entry->count * sizeof *expected);
   assert_non_null(expected);
-  sf_st_load_f64(expected, entry);
+  st_load_f64(expected, entry);
   const double norm = norm_of(expected, entry->count);
   const bool is_bf16 = kept->id.kind != SF_KIND_WGRAD;
   int64_t wrong = 0;

@@ -2,6 +2,7 @@
 #include "tests/unit/oracles/reference_test.h"
 
 #include "harness/tensor/safetensors.h"
+#include "tests/st_values.h"
 
 static const char *const NAMES[] = {"gpt",
                                     "llama",
@@ -75,7 +76,7 @@ static bool agrees(const struct golden *golden, const struct kept *kept, const c
   }
   double *expected = malloc((size_t)entry->count * sizeof *expected);
   assert_non_null(expected);
-  sf_st_load_f64(expected, entry);
+  st_load_f64(expected, entry);
   const double size = norm_of(expected, entry->count), error = distance(expected, kept->values, entry->count);
   /* The gradient of a key bias without rotary is zero but for rounding, which Adam divides by its epsilon of 1e-8. */
   const bool ok = error <= (kept->id.kind == SF_KIND_PARAM_DELTA ? 1e-9 : 1e-10) * size;

@@ -7,6 +7,7 @@
 #include "harness/run/trial/table.h"
 #include "harness/run/trial/trace_dump.h"
 #include "harness/tensor/safetensors.h"
+#include "tests/st_values.h"
 
 #include <inttypes.h>
 
@@ -342,7 +343,7 @@ static void test_trace_dump_add_tensor_traced_twice_is_kept_twice(void **state) 
     if (i) snprintf(name + strlen(name), sizeof name - strlen(name), "#%d", i + 1);
     const struct sf_st_entry *entry = sf_st_find(&file, name);
     assert_non_null(entry);
-    sf_st_load_f64(&value, entry);
+    st_load_f64(&value, entry);
     assert_true(value == (double)i);
   }
   sf_st_destroy(&file);

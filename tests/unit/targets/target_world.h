@@ -5,6 +5,7 @@
 #include "harness/base/hash.h"
 #include "harness/comm/sim.h"
 #include "targets/target.h"
+#include "tests/shard_copy.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -82,7 +83,7 @@ static inline bool world_map_is_canonical(const struct world *w, int32_t rank, i
                 col_place = sf_cut_is_expert(spec->col_cut) ? of_experts : tp;
   const struct sf_shard_map canonical = {.rows = sf_canonical_dim(c, spec->row_cut, spec->shape.rows, row_place, cp),
                                          .cols = sf_canonical_dim(c, spec->col_cut, spec->shape.cols, col_place, cp)};
-  return sf_shard_map_equal(&(struct sf_shard_map){.rows = world_without_partial(&map->rows), .cols = world_without_partial(&map->cols)},
+  return shard_map_equal(&(struct sf_shard_map){.rows = world_without_partial(&map->rows), .cols = world_without_partial(&map->cols)},
                             &canonical);
 }
 

@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include "harness/tensor/shard_map.h"
+#include "tests/shard_copy.h"
 
 #include <string.h>
 
@@ -57,7 +58,7 @@ static void test_canonical_dim_qkv_matches_hand_written_tables(void **state) {
     for (int k = 0; k < 3; k++) sf_dim_map_append(&expected, row->runs[k].start, row->runs[k].len, false);
     const struct sf_shard_map want = {.rows = expected};
     const struct sf_shard_map got = {.rows = sf_canonical_dim(&c, SF_CUT_QKV, (row->heads + 2 * row->kv_heads) * 2, row->tp_index, 0)};
-    if (!sf_shard_map_equal(&want, &got))
+    if (!shard_map_equal(&want, &got))
       fail_msg("row %zu: %d runs, first %d+%d", i, (int)got.rows.count, (int)got.rows.runs[0].start, (int)got.rows.runs[0].len);
   }
 }

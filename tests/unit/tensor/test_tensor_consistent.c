@@ -6,6 +6,7 @@
 
 #include "harness/base/pcg.h"
 #include "harness/tensor/consistent.h"
+#include "tests/shard_copy.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -178,7 +179,7 @@ static void test_fill_shard_random_maps_see_the_same_tensor(void **state) {
                                  .dtype = round % 2 ? SF_BF16 : SF_F32};
     const int64_t width = sf_dim_map_length(&map.cols), count = sf_dim_map_length(&map.rows) * width;
     sf_fill_range(whole, &fill, 0, shape.rows * shape.cols);
-    sf_shard_gather(from_whole, whole, shape, &map);
+    shard_gather(from_whole, whole, shape, &map);
     sf_fill_shard(local, &fill, shape, &map, 0);
     assert_memory_equal(local, from_whole, (size_t)count * sizeof(float));
     sf_fill_shard(local, &fill, shape, &map, SF_AXES(SF_AXIS_TP));

@@ -6,6 +6,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/tensor/safetensors.h"
+#include "tests/st_values.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -182,7 +183,7 @@ static void test_writer_save_read_gives_the_same_fp8_values(void **state) {
     double values[256];
     const struct sf_st_entry *entry = sf_st_find(&file, sf_dtype_name(formats[f]));
     assert_true(entry != NULL && entry->dtype == formats[f] && entry->count == 256);
-    sf_st_load_f64(values, entry);
+    st_load_f64(values, entry);
     for (int i = 0; i < 256; i++) {
       const double want = (double)sf_f8_value((uint8_t)i, formats[f]);
       assert_true(want != want ? values[i] != values[i] : values[i] == want);
@@ -220,11 +221,11 @@ static void test_writer_save_read_gives_the_same_tensors(void **state) {
   assert_non_null(matrix);
   assert_true(matrix->dtype == SF_F32 && matrix->dim_count == 2 && matrix->dims[0] == 2 && matrix->dims[1] == 3);
   assert_memory_equal(matrix->bytes, f32_values, sizeof f32_values);
-  sf_st_load_f64(values, matrix);
+  st_load_f64(values, matrix);
   for (int i = 0; i < 6; i++) assert_true(values[i] == (double)f32_values[i]);
-  sf_st_load_f64(values, sf_st_find(&file, "w/bf16"));
+  st_load_f64(values, sf_st_find(&file, "w/bf16"));
   for (int i = 0; i < 3; i++) assert_true(values[i] == (double)bf16_values[i]);
-  sf_st_load_f64(values, sf_st_find(&file, "d"));
+  st_load_f64(values, sf_st_find(&file, "d"));
   for (int i = 0; i < 2; i++) assert_true(values[i] == f64_values[i]);
   assert_int_equal(sf_st_find(&file, "empty")->count, 0);
   assert_int_equal(sf_st_find(&file, "scalar")->count, 1);

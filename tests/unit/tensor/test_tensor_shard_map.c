@@ -138,80 +138,6 @@ static void test_valid_table_of_maps_matches(void **state) {
   }
 }
 
-static void test_equal_any_difference_is_seen(void **state) {
-  (void)state;
-  const struct sf_shard_map map = sf_shard_map_whole((struct sf_shape){4, 6});
-  struct sf_shard_map other = map;
-  assert_true(sf_shard_map_equal(&map, &other));
-  other.rows.runs[0].partial = true;
-  assert_false(sf_shard_map_equal(&map, &other));
-  other = map;
-  other.cols.runs[0].len = 5;
-  assert_false(sf_shard_map_equal(&map, &other));
-  other = map;
-  other.cols.count = 0;
-  assert_false(sf_shard_map_equal(&map, &other));
-}
-
-static void test_gather_random_maps_matches_index_by_index(void **state) {
-  (void)state;
-  struct sf_pcg pcg = sf_pcg_create(5, 9);
-  float logical[40 * 40], back[40 * 40], local[40 * 40];
-  for (int round = 0; round < 1000; round++) {
-    const struct sf_shape shape = {1 + random_below(&pcg, 40), 1 + random_below(&pcg, 40)};
-    struct sf_shard_map map = {.rows = random_dim(&pcg, shape.rows), .cols = random_dim(&pcg, shape.cols)};
-    if (round % 4 == 0) map.cols = sf_dim_map_whole(shape.cols);
-    assert_true(sf_shard_map_valid(&map, shape));
-    for (int i = 0; i < 1600; i++) logical[i] = (float)i, back[i] = -1;
-    int64_t rows[64], cols[64];
-    bool partial[64];
-    const int64_t row_count = list_indices(rows, partial, &map.rows), col_count = list_indices(cols, partial, &map.cols);
-    sf_shard_gather(local, logical, shape, &map);
-    sf_shard_scatter(back, local, shape, &map);
-    int64_t written = 0;
-    for (int64_t i = 0; i < row_count; i++) {
-      for (int64_t k = 0; k < col_count; k++) {
-        const int64_t at = rows[i] * shape.cols + cols[k];
-        assert_true(local[i * col_count + k] == logical[at]);
-        assert_true(back[at] == logical[at]);
-      }
-    }
-    for (int i = 0; i < 1600; i++) written += !(back[i] < 0);
-    assert_int_equal(written, row_count * col_count);
-  }
-}
-
-/* Every split of a random box into ranges gives back the box's elements in their order. */
-static void test_gather_flat_ranges_are_the_box_cut_up(void **state) {
-  (void)state;
-  struct sf_pcg pcg = sf_pcg_create(11, 5);
-  float logical[1600], box[1600], local[1600], back[1600];
-  for (int i = 0; i < 1600; i++) logical[i] = (float)i;
-  for (int turn = 0; turn < 300; turn++) {
-    const struct sf_shape shape = {1 + random_below(&pcg, 40), 1 + random_below(&pcg, 40)};
-    const struct sf_shard_map map = {.rows = random_dim(&pcg, shape.rows), .cols = random_dim(&pcg, shape.cols)};
-    const int64_t total = sf_shard_map_box_count(&map);
-    sf_shard_gather(box, logical, shape, &map);
-    for (int i = 0; i < 1600; i++) back[i] = -1;
-    for (int64_t first = 0; first < total;) {
-      const int64_t count = 1 + random_below(&pcg, total - first);
-      const struct sf_shard_map flat = sf_shard_map_flat(&map, first, count);
-      assert_true(sf_shard_map_valid(&flat, shape));
-      assert_int_equal(sf_shard_map_local_shape(&flat).rows, 1);
-      assert_int_equal(sf_shard_map_local_shape(&flat).cols, count);
-      sf_shard_gather(local, logical, shape, &flat);
-      assert_memory_equal(local, box + first, (size_t)count * sizeof *local);
-      sf_shard_scatter(back, local, shape, &flat);
-      first += count;
-    }
-    int64_t written = 0;
-    for (int i = 0; i < 1600; i++) written += back[i] >= 0;
-    assert_int_equal(written, total);
-    sf_shard_gather(local, back, shape, &map);
-    assert_memory_equal(local, box, (size_t)total * sizeof *local);
-  }
-}
-
 static void test_flat_range_outside_the_box_is_not_valid(void **state) {
   (void)state;
   const struct sf_shape shape = {4, 6};
@@ -224,11 +150,6 @@ static void test_flat_range_outside_the_box_is_not_valid(void **state) {
     map.flat = true, map.first = bad[i][0], map.count = bad[i][1];
     assert_false(sf_shard_map_valid(&map, shape));
   }
-  const struct sf_shard_map a = sf_shard_map_flat(&whole, 3, 5), b = sf_shard_map_flat(&whole, 3, 6), c = sf_shard_map_flat(&whole, 4, 5);
-  assert_true(sf_shard_map_equal(&a, &a));
-  assert_false(sf_shard_map_equal(&a, &b));
-  assert_false(sf_shard_map_equal(&a, &c));
-  assert_false(sf_shard_map_equal(&a, &whole));
 }
 
 int main(void) {
@@ -239,9 +160,6 @@ int main(void) {
       cmocka_unit_test(test_compose_random_maps_matches_index_by_index),
       cmocka_unit_test(test_compose_split_of_a_zigzag_piece_is_a_run_list),
       cmocka_unit_test(test_valid_table_of_maps_matches),
-      cmocka_unit_test(test_equal_any_difference_is_seen),
-      cmocka_unit_test(test_gather_random_maps_matches_index_by_index),
-      cmocka_unit_test(test_gather_flat_ranges_are_the_box_cut_up),
       cmocka_unit_test(test_flat_range_outside_the_box_is_not_valid),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
