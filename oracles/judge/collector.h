@@ -208,6 +208,7 @@ bool sf_has_bits_of(enum sf_dtype format, const struct sf_expected *e, const flo
 struct sf_roundings {
   int64_t elements, elements_off;
   int64_t rows, rows_off; /* that are not zero; in which more than sf_factors.rounding_row of the elements are off */
+  double share;           /* of the alarm, by the number of rows that are off; at most 1.6 */
   bool flagged;           /* more rows than rare elements at a border of rounding explain */
 };
 /* candidate: the merged tensor. */

@@ -58,7 +58,9 @@ void sf_compare_roundings(struct sf_roundings *out, const struct sf_expected *e,
     out->rows_off++;
     note_row(&different, e->x, r, cols);
   }
-  out->flagged = different.count >= sf_factors.rounding_rows_min && (double)out->rows_off > sf_factors.rounding_rows * (double)out->rows;
+  const double rows_most = sf_factors.rounding_rows * (double)out->rows, rows_least = (double)sf_factors.rounding_rows_min;
+  if (out->rows > 0) out->share = fmin((double)out->rows_off / rows_most, (double)different.count / rows_least);
+  out->flagged = (double)different.count >= rows_least && (double)out->rows_off > rows_most;
 }
 
 /* --- which tensors --------------------------------------------------------------------------------------------------- */
@@ -102,6 +104,7 @@ void sf_judge_roundings(struct sf_judging *judging, const struct sf_expectations
     struct sf_roundings roundings;
     if (!is_judged(collector, slot, result)) continue;
     sf_compare_roundings(&roundings, sf_expectations_at(expectations, ordinal), slot->merged);
+    result->rounding_share = roundings.share;
     if (!roundings.flagged) continue;
     report(judging, slot, result, &roundings);
     result->judged = result->flagged = true;

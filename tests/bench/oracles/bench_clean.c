@@ -3,10 +3,11 @@
 
 #include "harness/run/trial/features.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { UNCHECKED_PERCENT_MAX = 20, ALARMS_MAX = 64 };
+enum { UNCHECKED_PERCENT_MAX = 20, ALARMS_MAX = 64, TENTHS = 10 };
 
 enum reason { ILL_CONDITIONED, ZERO, ROLLED, OVERFLOWS, OTHER_SCALE, OTHER_REASON, REASON_COUNT };
 static const char *const reason_names[REASON_COUNT] = {"ill-conditioned", "zero", "values alike", "overflow", "other loss scale", "other"};
@@ -28,6 +29,7 @@ struct tally {
   /* fp32: tensors of a (kind, module class), those unchecked, cases with it, cases in which none of it was checked */
   int64_t pair[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT], pair_unchecked[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT];
   int64_t pair_cases[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT], pair_cases_unchecked[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT];
+  int64_t rounding[SF_BENCH_CONDITIONS][TENTHS + 1]; /* tensors by tenths of the alarm for roundings, rounded up; the last: beyond it */
   int64_t features[SF_FEATURES_MAX], raised;
   struct alarm {
     char key[SF_SHRINK_KEY_TEXT], text[1200];
@@ -88,6 +90,9 @@ static void count_alarm(struct tally *tally, const struct alarm *more) {
   }
 }
 
+/* 0: no row is off. */
+static int tenth_of(double share) { return share < 1 ? (int)ceil(share * TENTHS) : TENTHS; }
+
 static void count_case(struct tally *tally, const struct sf_engine *engine, const struct sf_case *c, const struct sf_outcome *outcome,
                        int64_t index) {
   const enum sf_bench_condition condition = sf_bench_condition_of(c);
@@ -109,6 +114,7 @@ static void count_case(struct tally *tally, const struct sf_engine *engine, cons
   for (int32_t i = 0; i < judgement->result_count; i++) {
     const struct sf_tensor_result *result = &judgement->results[i];
     tally->tensors[condition][result->id.kind]++;
+    tally->rounding[condition][tenth_of(result->rounding_share)]++;
     if (!result->judged) tally->unchecked[condition][result->id.kind][reason_of(result->why_not)]++;
   }
   if (c->precision.compute == SF_F32) count_pairs(tally, engine);
@@ -169,6 +175,9 @@ static void condition_out(struct sf_json_out *json, const struct tally *tally, i
     unchecked += of_kind;
   }
   sf_json_out_real(json, "unchecked_share", share(unchecked, tensors));
+  sf_json_out_array(json, "by_tenths_of_rounding_alarm");
+  for (int tenth = 0; tenth <= TENTHS; tenth++) sf_json_out_int(json, NULL, tally->rounding[condition][tenth]);
+  sf_json_out_end(json);
   sf_json_out_end(json);
 }
 

@@ -161,6 +161,7 @@ static void test_compare_roundings_counts_elements_and_rows(void **state) {
   assert_int_equal(roundings.elements_off, 4 * 13);
   assert_int_equal(roundings.rows, ROWS);
   assert_int_equal(roundings.rows_off, 13);
+  assert_true(roundings.share == 13.0 / 12); /* of half of the rows; 10 different ones would do */
   assert_true(roundings.flagged);
 }
 
