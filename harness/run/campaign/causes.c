@@ -101,10 +101,13 @@ static bool says_why(const struct sf_diagnosis *diagnosis) {
   return *diagnosis->text && diagnosis->cls != SF_DIAGNOSIS_UNKNOWN && diagnosis->cls != SF_DIAGNOSIS_PART;
 }
 
-/* A sum over another group lacks some of its terms, and has others too often: which of them shows depends on the case. */
-static bool of_a_wrong_group(const struct sf_diagnosis *a, const struct sf_diagnosis *b) {
-  return (a->cls == SF_DIAGNOSIS_MISSING_REDUCTION && b->cls == SF_DIAGNOSIS_EXTRA_REDUCTION) ||
-         (a->cls == SF_DIAGNOSIS_EXTRA_REDUCTION && b->cls == SF_DIAGNOSIS_MISSING_REDUCTION);
+/* Whether two diagnoses of one tensor are of one sum. A sum over another group lacks some of its terms and has others too often: which of
+ * them shows, and over which axes, depends on the case. A sum that is made too early lacks terms, or is nothing, or is of a rank's own
+ * data. */
+static bool of_one_sum(enum sf_diagnosis_class a, enum sf_diagnosis_class b, bool same_axes) {
+  const unsigned both = 1u << a | 1u << b, group = 1u << SF_DIAGNOSIS_MISSING_REDUCTION | 1u << SF_DIAGNOSIS_EXTRA_REDUCTION,
+                 sums = group | 1u << SF_DIAGNOSIS_UNSYNCHRONISED | 1u << SF_DIAGNOSIS_STALE;
+  return a != b && (both == group || (same_axes && (both & ~sums) == 0));
 }
 
 bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct sf_cause_evidence *b) {
@@ -116,8 +119,8 @@ bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct 
   const bool same_why = says_why(a->diagnosis) && sf_diagnosis_says_the_same(a->diagnosis, b->diagnosis),
              other_why = says_why(a->diagnosis) && says_why(b->diagnosis) && !same_why;
   if (same_why) return same_module || (same_kind && same_axes) || a_shows_b || b_shows_a;
-  if (same_module && same_kind && of_a_wrong_group(a->diagnosis, b->diagnosis)) return true;
+  if (same_module && same_kind && of_one_sum(a->diagnosis->cls, b->diagnosis->cls, same_axes)) return true;
   if (same_module && same_kind && (same_axes || strcmp(one.cls, other.cls) == 0)) return !other_why && *one.axes;
   if (a_shows_b && b_shows_a) return same_module || same_kind;
-  return (a_shows_b || b_shows_a) && same_kind && same_but_for_the_model(a->min, b->min);
+  return (a_shows_b || b_shows_a) && (same_module || same_kind) && same_but_for_the_model(a->min, b->min);
 }

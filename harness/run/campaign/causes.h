@@ -26,9 +26,9 @@ bool sf_diagnosis_says_the_same(const struct sf_diagnosis *a, const struct sf_di
  *   - or they differ in class alone, or in axes alone, or in whether a parameter's gradient is wrong before or after it is summed, and
  *     their diagnoses do not name two causes;
  *   - or the smallest case of each shows the other too, and they have the module or the kind in common: what mends one mends both;
- *   - or the smallest case of one shows the other too, they have the kind in common, and layout, training and precision of their smallest
- *     cases are the same: the models alone differ, in what it takes to have the module.
- * That the smallest case of one shows the other is not enough: a fault that needs nothing shows in every case. */
+ *   - or the smallest case of one shows the other too, they have the module or the kind in common, and layout, training and precision of
+ * their smallest cases are the same: the models alone differ, in what it takes to have the module. That the smallest case of one shows the
+ * other is not enough: a fault that needs nothing shows in every case. */
 bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct sf_cause_evidence *b);
 
 #endif

@@ -92,10 +92,34 @@ static void test_findings_have_one_cause_by_what_is_said_and_what_is_shown(void 
   }
 }
 
+/* A sum over another group; a sum that is made too early. */
+static void test_findings_have_one_cause_by_what_one_wrong_sum_may_look_like(void **state) {
+  (void)state;
+  static const struct {
+    const char *signature, *other_signature;
+    enum sf_diagnosis_class cls, other_cls;
+    bool one;
+  } rows[] = {
+      {"conflict/main_grad/m@edp", "tolerance/main_grad/m@etp", SF_DIAGNOSIS_MISSING_REDUCTION, SF_DIAGNOSIS_EXTRA_REDUCTION, true},
+      {"conflict/main_grad/m@dp", "tolerance/main_grad/m@dp", SF_DIAGNOSIS_MISSING_REDUCTION, SF_DIAGNOSIS_STALE, true},
+      {"conflict/main_grad/m@dp", "tolerance/main_grad/m@dp", SF_DIAGNOSIS_UNSYNCHRONISED, SF_DIAGNOSIS_STALE, true},
+      {"conflict/main_grad/m@dp", "tolerance/main_grad/m@cp", SF_DIAGNOSIS_MISSING_REDUCTION, SF_DIAGNOSIS_STALE, false},
+      {"conflict/main_grad/m@dp", "tolerance/main_grad/n@dp", SF_DIAGNOSIS_MISSING_REDUCTION, SF_DIAGNOSIS_STALE, false},
+      {"conflict/main_grad/m@dp", "tolerance/main_grad/m@dp", SF_DIAGNOSIS_MISSING_REDUCTION, SF_DIAGNOSIS_SCALE, false},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    const struct sf_diagnosis said = diagnosis_make(rows[i].cls, "one"), other_said = diagnosis_make(rows[i].other_cls, "other");
+    const struct sf_cause_evidence a = {.signature = rows[i].signature, .diagnosis = &said},
+                                   b = {.signature = rows[i].other_signature, .diagnosis = &other_said};
+    if (sf_findings_have_one_cause(&a, &b) != rows[i].one || sf_findings_have_one_cause(&b, &a) != rows[i].one) fail_msg("row %d", (int)i);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_diagnosis_says_the_same_numbers_and_details_may_differ),
       cmocka_unit_test(test_findings_have_one_cause_by_what_is_said_and_what_is_shown),
+      cmocka_unit_test(test_findings_have_one_cause_by_what_one_wrong_sum_may_look_like),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
