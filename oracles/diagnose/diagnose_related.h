@@ -54,6 +54,10 @@ bool sf_related_product(struct sf_slice_product *p, struct sf_related_list *list
 const float *sf_related_slice(struct sf_related_list *list, const struct sf_slice_product *p, const struct sf_expected *own,
                               int64_t tp_index);
 
+/* diagnose_attention.c: adds, as explanation number `variant`, the gradient of core attention's input after a ring attention whose blocks
+ * of keys each took their own softmax sum; of models without windows, sinks, latents, documents and padding. */
+void sf_variant_ring_blocks(struct sf_related_list *list, const struct sf_expected *own, int32_t variant);
+
 /* diagnose_variants.c: adds what ranks would hold if they had made a known mistake. */
 void sf_variants_collect(struct sf_related_list *list, const struct sf_slot *slot);
 

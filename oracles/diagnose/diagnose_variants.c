@@ -11,7 +11,19 @@
 static const double PRODUCT_MAX = 5e8;
 
 /* Numbers of the explanations. */
-enum variant { OWN_SLICE, LOCAL_SMOOTHING, OWN_HEADS, EARLY_CHUNK, OTHER_GROUP, NOT_CAST, OWN_SCALE, OTHER_MASK, EXPERTS_LEFT_OUT };
+enum variant {
+  OWN_SLICE,
+  LOCAL_SMOOTHING,
+  OWN_HEADS,
+  EARLY_CHUNK,
+  OTHER_GROUP,
+  NOT_CAST,
+  OWN_SCALE,
+  OTHER_SCALE,
+  RING_BLOCKS,
+  OTHER_MASK,
+  EXPERTS_LEFT_OUT
+};
 
 static void add_variant(struct sf_related_list *list, enum variant variant, int32_t rank, enum sf_diagnosis_class cls,
                         struct sf_shape shape, const float *x, const char *sentence) {
@@ -228,17 +240,21 @@ static bool *marked_places(struct sf_related_list *list, const struct sf_dim_map
   return marked;
 }
 
-/* values = x, scaled and cast with the scale of the marked part, and zero outside of it; returns the unit. */
-static float cast_part(float *values, const float *x, struct sf_shape shape, const bool *rows, const bool *cols, const bool *seen_rows) {
+/* The scale of the marked part; NULL marks all. */
+static float scale_of(const float *x, struct sf_shape shape, const bool *rows, const bool *cols) {
   float amax = 0;
   for (int64_t r = 0; r < shape.rows; r++)
     for (int64_t k = 0; k < shape.cols; k++)
-      if (rows[r] && cols[k] && seen_rows[r]) amax = fabsf(x[r * shape.cols + k]) > amax ? fabsf(x[r * shape.cols + k]) : amax;
-  const float quotient = sf_f8_largest(SF_F8E4M3) / amax, scale = amax > 0 && isfinite(quotient) ? quotient : 1.0f;
+      if ((rows == NULL || rows[r]) && (cols == NULL || cols[k])) amax = fmaxf(fabsf(x[r * shape.cols + k]), amax);
+  const float quotient = sf_f8_largest(SF_F8E4M3) / amax;
+  return amax > 0 && isfinite(quotient) ? quotient : 1.0f;
+}
+
+/* values = the marked part of x, cast with a scale, and zero outside of it. */
+static void cast_part(float *values, const float *x, struct sf_shape shape, const bool *rows, const bool *cols, float scale) {
   for (int64_t r = 0; r < shape.rows; r++)
     for (int64_t k = 0; k < shape.cols; k++)
       values[r * shape.cols + k] = rows[r] && cols[k] ? sf_f8_round(x[r * shape.cols + k] * scale, SF_F8E4M3) : 0.0f;
-  return 1.0f / scale;
 }
 
 /* out += unit a W^T; rounds each product where ranks round their summands. */
@@ -272,9 +288,10 @@ static const float *product_not_cast(struct sf_related_list *list, const struct 
   return out;
 }
 
-/* Adds to out the product that a tp rank computes with the scales of its own pieces. */
-static bool add_with_own_scales(struct sf_related_list *list, float *out, const struct sf_expected *own, const struct cast_product *p,
-                                int64_t tp_index) {
+/* Adds to out the product that a tp rank computes with the scales of its own pieces; where input_scale is not 0, with that and the scale of
+ * the whole weight. */
+static bool add_with_scales(struct sf_related_list *list, float *out, const struct sf_expected *own, const struct cast_product *p,
+                            int64_t tp_index, float input_scale) {
   const struct sf_case *c = &list->of->c;
   const struct sf_shape shape = own->spec.shape, of_input = {shape.rows, p->in}, of_weight = {shape.cols, p->in};
   const struct sf_dim_map whole_rows = sf_dim_map_whole(shape.rows), whole_in = sf_dim_map_whole(p->in),
@@ -287,9 +304,39 @@ static bool add_with_own_scales(struct sf_related_list *list, float *out, const 
              *outs = marked_places(list, p->row_parallel ? &whole_out : &piece, shape.cols);
   float *a = room_for(list, of_input), *w = room_for(list, of_weight);
   if (rows == NULL || seen == NULL || in == NULL || outs == NULL || a == NULL || w == NULL) return false;
-  const double unit = (double)cast_part(a, p->input, of_input, rows, in, seen) * (double)cast_part(w, p->weight, of_weight, outs, in, outs);
-  multiply(out, a, w, shape, p->in, unit, p->row_parallel ? own->spec.promised : SF_F32);
+  const bool is_given = input_scale > 0;
+  const float of_a = is_given ? input_scale : scale_of(p->input, of_input, seen, in),
+              of_w = scale_of(p->weight, of_weight, is_given ? NULL : outs, is_given ? NULL : in);
+  cast_part(a, p->input, of_input, rows, in, of_a);
+  cast_part(w, p->weight, of_weight, outs, in, of_w);
+  multiply(out, a, w, shape, p->in, (double)(1.0f / of_a) * (double)(1.0f / of_w), p->row_parallel ? own->spec.promised : SF_F32);
   return true;
+}
+
+/* The linear whose output becomes, through one module, this one's input; the class count if there is none. */
+static enum sf_module_class linear_before(enum sf_module_class cls) {
+  int before = 0;
+  while (before < SF_MODULE_CLASS_COUNT && !(sf_modules[before].reader != 0 && sf_modules[before].reader == sf_modules[cls].input))
+    before++;
+  return (enum sf_module_class)before;
+}
+
+/* The product of an MLP's second linear with its input cast with the scale of the first one's input. */
+static void collect_other_scale(struct sf_related_list *list, const struct sf_expected *own, const struct cast_product *p) {
+  const struct sf_case *c = &list->of->c;
+  const struct sf_module *m = module_of(list, own);
+  const enum sf_module_class before = linear_before(m->cls);
+  if (!p->row_parallel || before == SF_MODULE_CLASS_COUNT || !sf_module_is(before, SF_TRAIT_FP8)) return;
+  const float *other = sf_related_value(list, SF_KIND_ACT, own->id, sf_modules[before].input, m->layer);
+  float *out = room_for(list, own->spec.shape);
+  if (other == NULL || out == NULL) return;
+  const float scale = scale_of(other, (struct sf_shape){own->spec.shape.rows, c->model.hidden}, NULL, NULL);
+  memset(out, 0, (size_t)(own->spec.shape.rows * own->spec.shape.cols) * sizeof *out);
+  for (int32_t tp = 0; tp < c->layout.tp; tp++)
+    if (!add_with_scales(list, out, own, p, tp, scale)) return;
+  finish_product(out, p, own->spec.shape, own->spec.promised);
+  add_variant(list, OTHER_SCALE, -1, SF_DIAGNOSIS_STALE, own->spec.shape, out,
+              "the input is cast with the scale of another tensor, the input of the MLP's first linear");
 }
 
 static void collect_own_scales(struct sf_related_list *list, const struct sf_expected *own, const struct cast_product *p) {
@@ -302,11 +349,13 @@ static void collect_own_scales(struct sf_related_list *list, const struct sf_exp
       if (out == NULL) return;
       memset(out, 0, (size_t)(own->spec.shape.rows * own->spec.shape.cols) * sizeof *out);
     }
-    if (!add_with_own_scales(list, out, own, p, tp)) return;
+    if (!add_with_scales(list, out, own, p, tp, 0)) return;
     if (p->row_parallel && tp + 1 < c->layout.tp) continue;
     finish_product(out, p, own->spec.shape, own->spec.promised);
-    if (p->row_parallel) add_variant(list, OWN_SCALE, -1, SF_DIAGNOSIS_UNSYNCHRONISED, own->spec.shape, out, sentence);
-    else add_for_tp(list, OWN_SCALE, tp, SF_DIAGNOSIS_UNSYNCHRONISED, own->spec.shape, out, sentence);
+    if (p->row_parallel)
+      add_variant(list, OWN_SCALE, -1, SF_DIAGNOSIS_UNSYNCHRONISED, own->spec.shape, out, sentence);
+    else
+      add_for_tp(list, OWN_SCALE, tp, SF_DIAGNOSIS_UNSYNCHRONISED, own->spec.shape, out, sentence);
   }
 }
 
@@ -331,6 +380,7 @@ static void collect_casts(struct sf_related_list *list, const struct sf_expected
                 "the product of numbers that were not cast, as in the layers that stay in bf16: layer numbers are shifted");
   const bool has_history = c->precision.fp8_recipe == SF_FP8_DELAYED && own->id.step > 0;
   if (c->layout.tp > 1 && c->layout.cp == 1 && !has_history) collect_own_scales(list, own, &p);
+  if (!has_history) collect_other_scale(list, own, &p);
 }
 
 /* --- routers' own losses --------------------------------------------------------------------------------------- */
@@ -476,6 +526,7 @@ void sf_variants_collect(struct sf_related_list *list, const struct sf_slot *slo
   if (kind == SF_KIND_ACT) collect_casts(list, own);
   if (kind == SF_KIND_ACT_GRAD && cls == SF_MODULE_LINEAR_KV_DOWN) collect_own_heads(list, own);
   if (kind == SF_KIND_ACT_GRAD) collect_other_group(list, own);
+  if (kind == SF_KIND_ACT_GRAD && cls == SF_MODULE_CORE_ATTENTION) sf_variant_ring_blocks(list, own, RING_BLOCKS);
   if (kind == SF_KIND_WGRAD) collect_early_chunk(list, own);
   if (kind == SF_KIND_SCALAR && own->id.subject == SF_SCALAR_GRAD_NORM) collect_left_out_experts(list, own);
 }
