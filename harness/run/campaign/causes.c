@@ -62,11 +62,18 @@ static void names_of(struct names *out, const char *signature) {
   if (kind) *kind = '\0', out->kind = kind + 1;
 }
 
-static bool shows(const struct sf_cause_evidence *a, const struct sf_cause_evidence *b) {
-  char key[SF_SIGNATURE_TEXT];
-  const char *axes = strrchr(b->signature, '@');
-  snprintf(key, sizeof key, "%.*s", (int)(axes ? axes - b->signature : (ptrdiff_t)strlen(b->signature)), b->signature);
-  return a->shown && sf_outcome_shown_has(a->shown, key);
+/* Whether kind and module of b are among what is wrong in a's smallest case, in whatever class. */
+static bool shows(const struct sf_cause_evidence *a, const struct names *b) {
+  struct names line;
+  for (const char *at = a->shown ? a->shown : ""; *at; at += strcspn(at, "\n"), at += *at == '\n') {
+    char key[SF_SIGNATURE_TEXT];
+    snprintf(key, sizeof key, "%.*s", (int)strcspn(at, "\n"), at);
+    char *mode = strstr(key, SF_KEY_ISOLATED); /* of a framework's keys; signatures have it among their axes */
+    if (mode) *mode = '\0';
+    names_of(&line, key);
+    if (*b->module && strcmp(line.kind, b->kind) == 0 && strcmp(line.module, b->module) == 0) return true;
+  }
+  return false;
 }
 
 /* --- what smallest cases need ---------------------------------------------------------------------------------- */
@@ -78,11 +85,11 @@ static bool is_of_model(const struct sf_field *field) {
   return true;
 }
 
-static bool same_but_for_the_model(const struct sf_case *a, const struct sf_case *b) {
+static bool same_but_for_the_model(const struct sf_case *a, const struct sf_case *b, bool but_for_sp) {
   if (!a || !b || *a->fields || *b->fields) return false; /* fields of a framework: nobody says what they mean */
   for (int i = 0; i < sf_case_field_count; i++) {
     const struct sf_field *field = &sf_case_fields[i];
-    if (field->type == SF_FIELD_TEXT || is_of_model(field)) continue;
+    if (field->type == SF_FIELD_TEXT || is_of_model(field) || (but_for_sp && strcmp(field->path, "layout.sp") == 0)) continue;
     if (sf_case_field_get(a, field) != sf_case_field_get(b, field)) return false;
   }
   return true;
@@ -96,9 +103,11 @@ static bool same_kind_of(const char *kind, const char *other) {
   return both || strcmp(kind, other) == 0;
 }
 
-/* Whether the diagnosis is a cause, and not only a place. */
+/* Whether the diagnosis is a cause: not only a place, or a factor that depends on the data. */
 static bool says_why(const struct sf_diagnosis *diagnosis) {
-  return *diagnosis->text && diagnosis->cls != SF_DIAGNOSIS_UNKNOWN && diagnosis->cls != SF_DIAGNOSIS_PART;
+  const bool is_place = diagnosis->cls == SF_DIAGNOSIS_UNKNOWN || diagnosis->cls == SF_DIAGNOSIS_PART,
+             is_number = strstr(diagnosis->text, "no ratio of the case") || strstr(diagnosis->text, "a factor of its own");
+  return *diagnosis->text && !is_place && !is_number;
 }
 
 /* Whether two diagnoses of one tensor are of one sum. A sum over another group lacks some of its terms and has others too often: which of
@@ -110,17 +119,37 @@ static bool of_one_sum(enum sf_diagnosis_class a, enum sf_diagnosis_class b, boo
   return a != b && (both == group || (same_axes && (both & ~sums) == 0));
 }
 
+/* Whether the smallest case needs more than sizes and ranks: dropout, say, a precision, or a distributed optimizer. */
+static bool needs_a_feature(const struct sf_case *c) {
+  static const char *const sizes[] = {
+      "layout.tp",    "layout.cp",      "layout.dp",          "layout.pp",   "layout.vpp",           "layout.ep", "layout.etp", "layout.sp",
+      "layout.order", "layout.cp_comm", "train.microbatches", "train.steps", "train.microbatch_size"};
+  bool needs = false;
+  for (int i = 0; i < sf_case_field_count; i++) {
+    const struct sf_field *field = &sf_case_fields[i];
+    if (field->type == SF_FIELD_TEXT || is_of_model(field)) continue;
+    bool is_size = false;
+    for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) is_size |= strcmp(field->path, sizes[k]) == 0;
+    needs |= !is_size && sf_case_field_get(c, field) != field->smallest;
+  }
+  return needs;
+}
+
 bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct sf_cause_evidence *b) {
   struct names one, other;
   names_of(&one, a->signature);
   names_of(&other, b->signature);
   const bool same_kind = same_kind_of(one.kind, other.kind), same_axes = strcmp(one.axes, other.axes) == 0,
-             same_module = *one.module && strcmp(one.module, other.module) == 0, a_shows_b = shows(a, b), b_shows_a = shows(b, a);
+             same_module = *one.module && strcmp(one.module, other.module) == 0, a_shows_b = shows(a, &other), b_shows_a = shows(b, &one);
   const bool same_why = says_why(a->diagnosis) && sf_diagnosis_says_the_same(a->diagnosis, b->diagnosis),
              other_why = says_why(a->diagnosis) && says_why(b->diagnosis) && !same_why;
   if (same_why) return same_module || (same_kind && same_axes) || a_shows_b || b_shows_a;
-  if (same_module && same_kind && of_one_sum(a->diagnosis->cls, b->diagnosis->cls, same_axes)) return true;
-  if (same_module && same_kind && (same_axes || strcmp(one.cls, other.cls) == 0)) return !other_why && *one.axes;
-  if (a_shows_b && b_shows_a) return same_module || same_kind;
-  return (a_shows_b || b_shows_a) && (same_module || same_kind) && same_but_for_the_model(a->min, b->min);
+  if (same_module && same_kind) { /* what is shown says nothing then: each smallest case shows its own tensor */
+    const bool near = same_axes || (strcmp(one.kind, other.kind) == 0 && strcmp(one.cls, other.cls) == 0);
+    return *one.axes && ((near && !other_why) || of_one_sum(a->diagnosis->cls, b->diagnosis->cls, same_axes));
+  }
+  if (a_shows_b && b_shows_a && (same_module || same_kind)) return true;
+  if (!a_shows_b && !b_shows_a) return false;
+  if (same_module || same_kind) return same_but_for_the_model(a->min, b->min, false);
+  return !other_why && same_but_for_the_model(a->min, b->min, true) && needs_a_feature(a->min);
 }

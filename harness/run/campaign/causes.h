@@ -18,17 +18,15 @@ struct sf_cause_evidence {
  * these is detail. False where one says nothing. */
 bool sf_diagnosis_says_the_same(const struct sf_diagnosis *a, const struct sf_diagnosis *b);
 
-/* Whether two findings have one cause, as far as can be seen:
- *   - their diagnoses name the same cause, and they have the module in common, or kind and axes, or the smallest case of one shows the
- *     other too;
- *   - or they have module and kind in common, and one is said to lack a reduction, the other to have one too many: a sum over another
- * group;
- *   - or they differ in class alone, or in axes alone, or in whether a parameter's gradient is wrong before or after it is summed, and
- *     their diagnoses do not name two causes;
- *   - or the smallest case of each shows the other too, and they have the module or the kind in common: what mends one mends both;
- *   - or the smallest case of one shows the other too, they have the module or the kind in common, and layout, training and precision of
- * their smallest cases are the same: the models alone differ, in what it takes to have the module. That the smallest case of one shows the
- * other is not enough: a fault that needs nothing shows in every case. */
+/* Whether two findings have one cause, as far as can be seen. "Shows" means that the kind of tensor and the module of one finding are wrong
+ * in the smallest case of the other too. They have one cause
+ *   - if their diagnoses name the same cause, and they have the module in common, or kind and axes, or one shows the other;
+ *   - if they have module and kind in common (a parameter's gradient before and after it is summed is one kind), and axes or class too, and
+ *     their diagnoses do not name two causes; or if the two that they name are those of a sum over another group or one made too early;
+ *   - if each shows the other, and they have the module or the kind in common: what mends one mends both;
+ *   - if one shows the other, layout, training and precision of their smallest cases are the same, and they have the module or the kind in
+ *     common, or their diagnoses do not name two causes and those cases need more than ranks, such as dropout or fp8.
+ * That one shows the other is not enough: a fault that needs nothing shows in every case. */
 bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct sf_cause_evidence *b);
 
 #endif

@@ -64,6 +64,8 @@ static void test_findings_have_one_cause_by_what_is_said_and_what_is_shown(void 
        true},
       {"conflict/wgrad/m@tp", "conflict/wgrad/m\n", tp2, "conflict/wgrad/m@dp", "conflict/wgrad/m\n", dp2, SF_DIAGNOSIS_SCALE, "by tp",
        "by dp", false},
+      {"tolerance/act/m@cp", "", tp2, "tolerance/act/m@dp", "", dp2, SF_DIAGNOSIS_SCALE, "by 0.8, which is no ratio of the case's sizes",
+       "each rank's part is scaled by a factor of its own", true},
       /* other causes, or none: each smallest case shows the other, of one kind or module */
       {"tolerance/act/mlp.linear_fc2@tp", both, tp2, "tolerance/act/a.proj@tp", both, dp2, SF_DIAGNOSIS_UNKNOWN, "", "", true},
       {"tolerance/act/mlp.linear_fc2@tp", act, tp2, "tolerance/act/a.proj@tp", both, dp2, SF_DIAGNOSIS_UNKNOWN, "", "", false},
@@ -76,6 +78,15 @@ static void test_findings_have_one_cause_by_what_is_said_and_what_is_shown(void 
        SF_DIAGNOSIS_UNKNOWN, "", "", true},
       {"tolerance/act/mlp.linear_fc2@none", act, "", "tolerance/act/a.proj@tp", both, tp2, SF_DIAGNOSIS_UNKNOWN, "", "", false},
       {"tolerance/act/mlp.linear_fc2@none", act, NULL, "tolerance/act/a.proj@none", both, NULL, SF_DIAGNOSIS_UNKNOWN, "", "", false},
+      /* the same in other kinds and modules: where both need dropout, and not where both need two ranks alone */
+      {"tolerance/act/a.bda@tp", "tolerance/act/a.bda\n", "layout.tp=2 model.heads=2 model.kv_heads=2 train.dropout_milli=100",
+       "tolerance/act_grad/m@tp", "tolerance/act_grad/m\nexact/act/a.bda\n",
+       "layout.tp=2 model.heads=4 model.kv_heads=4 train.dropout_milli=100", SF_DIAGNOSIS_UNKNOWN, "", "", true},
+      {"tolerance/act/a.bda@tp", "tolerance/act/a.bda\n", "layout.tp=2 model.heads=2 model.kv_heads=2 train.dropout_milli=100",
+       "tolerance/act_grad/m@tp", "tolerance/act_grad/m\nexact/act/a.bda\n",
+       "layout.tp=2 model.heads=4 model.kv_heads=4 train.dropout_milli=100", SF_DIAGNOSIS_SCALE, "one", "other", false},
+      {"tolerance/act/a.bda@tp", "tolerance/act/a.bda\n", tp2, "tolerance/act_grad/m@tp", "tolerance/act_grad/m\nexact/act/a.bda\n",
+       "layout.tp=2 model.heads=4 model.kv_heads=4", SF_DIAGNOSIS_UNKNOWN, "", "", false},
       /* stores of before `shown`, signatures of operations and of failures */
       {"tolerance/act/m@tp", NULL, tp2, "tolerance/act/n@tp", NULL, tp2, SF_DIAGNOSIS_UNKNOWN, "", "", false},
       {"tolerance/add/out", "", NULL, "unwritten/add/out", "", NULL, SF_DIAGNOSIS_UNKNOWN, "", "", false},
