@@ -8,7 +8,7 @@ struct choice {
   uint32_t weight;
 };
 
-enum { STEPS_USUAL = 3 };
+enum { STEPS_USUAL = 3, RELOAD_USUAL = 2, FFN_USUAL = 128, VOCAB_USUAL = 128, SEQ_USUAL = 32 };
 
 /* The rows of the table, each with an empty entry in front, so that no array is empty. */
 #define FIELD(name, path, member, type, kind, meaning, ...) static const struct choice name##_CHOICES[] = {{0, 0}, __VA_ARGS__};
@@ -125,13 +125,13 @@ static void add_computed(struct sf_domain *domain, enum sf_case_field field, con
     for (int64_t hidden = 8; hidden <= 64; hidden += 4) add(domain, hidden, size_weight(hidden, 8));
     break;
   case SF_CASE_FFN:
-    for (int64_t ffn = 8; ffn <= 128; ffn += 4) add(domain, ffn, size_weight(ffn, 8));
+    for (int64_t ffn = 8; ffn <= FFN_USUAL; ffn += 4) add(domain, ffn, size_weight(ffn, 8));
     break;
   case SF_CASE_VOCAB:
-    for (int64_t vocab = 8; vocab <= 128; vocab++) add(domain, vocab, (vocab % 8 == 0 ? 12 : 1) * (vocab <= 64 ? 2 : 1));
+    for (int64_t vocab = 8; vocab <= VOCAB_USUAL; vocab++) add(domain, vocab, (vocab % 8 == 0 ? 12 : 1) * (vocab <= 64 ? 2 : 1));
     break;
   case SF_CASE_SEQ:
-    for (int64_t seq = 4; seq <= 32; seq++) add(domain, seq, size_weight(seq, 4));
+    for (int64_t seq = 4; seq <= SEQ_USUAL; seq++) add(domain, seq, size_weight(seq, 4));
     break;
   default:
     SF_ASSERT(!"a field of the walk that has no values");
@@ -159,39 +159,76 @@ static void add_smallest_feasible(struct sf_domain *domain, enum sf_case_field f
       add(domain, range.lo + i, UINT32_C(8) >> domain->count);
 }
 
-/* End to end below fp32, rounding may change which experts a token takes, and then later tensors cannot be judged. If every token takes all
- * experts there is no choice. Half of the bf16 and fp16 cases have choices, and one in ten of the fp8 cases. */
-static void prefer_all_experts(struct sf_domain *domain, const int64_t *row) {
-  const uint32_t weight = row[SF_CASE_COMPUTE] == SF_COMPUTE_FP8 ? 900 : 100; /* the table's are 100 together */
-  if (row[SF_CASE_MODE] != SF_MODE_E2E || row[SF_CASE_COMPUTE] == SF_COMPUTE_FP32) return;
-  for (int32_t i = 0; i < domain->count; i++) {
-    if (domain->values[i] != row[SF_CASE_EXPERTS]) continue;
-    domain->weights[i] = weight;
-    return;
-  }
-  if (row[SF_CASE_EXPERTS] > 0) add(domain, row[SF_CASE_EXPERTS], weight);
-}
-
 /* Isolated mode gives gradients, which overflow only if the case asks for that. */
 static bool may_overflow(const int64_t *row) {
   return row[SF_CASE_OVERFLOW] ||
          (row[SF_CASE_MODE] == SF_MODE_E2E && row[SF_CASE_COMPUTE] == SF_COMPUTE_FP16 && row[SF_CASE_LOSS_SCALE] >= 14);
 }
 
-/* State that is kept from step to step (a ring of scales, the count of steps without an overflow) is used anew only after as many steps as
- * it holds. Many steps cost as much as many cases. So they are drawn only in isolated mode, where data differ from step to step, and only
- * for the smallest models. */
-static bool wants_many_steps(const int64_t *row) {
-  enum { TINY = 16 };
-  const bool keeps = row[SF_CASE_FP8_RECIPE] == SF_FP8_DELAYED || row[SF_CASE_LOSS_SCALE_WINDOW] > 0;
-  return keeps && row[SF_CASE_MODE] == SF_MODE_ISOLATED && row[SF_CASE_LAYERS] <= 2 && row[SF_CASE_HIDDEN] <= 2 * TINY &&
-         row[SF_CASE_SEQ] <= TINY && row[SF_CASE_MTP_DEPTH] == 0;
+/* --- rare values ----------------------------------------------------------------------------------------------------- */
+
+/* These are not in the table, so no class that has to be covered contains them. Each costs as much as several plain cases, so the rest of
+ * such a model is small. */
+
+/* The steps for which something is kept that later steps use: a ring of fp8's amaxes, the count of steps without an overflow; 0: nothing is
+ * kept. */
+static int64_t steps_kept(const int64_t *row) {
+  const int64_t history = row[SF_CASE_FP8_RECIPE] == SF_FP8_DELAYED ? row[SF_CASE_FP8_HISTORY] : 0, window = row[SF_CASE_LOSS_SCALE_WINDOW];
+  const int64_t grown_again = window > 0 && may_overflow(row) ? window + 1 : window; /* after a step that overflowed */
+  return history > grown_again ? history : grown_again;
 }
 
-/* These values are not in the table, so no class that has to be covered contains them. */
+/* One step more overwrites what is kept for the first time, and the step after that reads it; twice as many do so a second time. */
 static void add_many_steps(struct sf_domain *out, const int64_t *row) {
-  if (!wants_many_steps(row)) return;
-  for (int64_t steps = STEPS_USUAL + 1; steps <= SF_STEPS_MAX; steps++) add(out, steps, steps == SF_STEPS_MAX ? 20 : 5);
+  enum { FIRST = 24, BETWEEN = 1, LAST = 8, COST_MAX = 10240 };
+  const int64_t kept = steps_kept(row), first = kept + 2, twice = 2 * (kept + 1), last = twice < SF_STEPS_MAX ? twice : SF_STEPS_MAX;
+  const int64_t cost = row[SF_CASE_LAYERS] * row[SF_CASE_HIDDEN] * row[SF_CASE_SEQ];
+  if (kept == 0 || row[SF_CASE_MTP_DEPTH] > 0) return;
+  for (int64_t steps = first > STEPS_USUAL ? first : STEPS_USUAL + 1; steps <= last && steps * cost <= COST_MAX; steps++)
+    add(out, steps, steps == first ? FIRST : steps == twice ? LAST : BETWEEN);
+}
+
+static void add_choices(struct sf_domain *out, const struct choice *choices, size_t count) {
+  for (size_t i = 0; i < count; i++) add(out, choices[i].value, choices[i].weight);
+}
+
+/* Sizes beyond the blocks of 256 that products are computed in: the whole of a dimension, a half of it, or the tokens of a microbatch. */
+static void add_wide(struct sf_domain *out, enum sf_case_field field, const int64_t *row) {
+  static const struct choice ffn[] = {{264, 5}, {272, 5}, {320, 3}, {520, 3}, {528, 3}},
+                             vocab[] = {{257, 4}, {264, 5}, {300, 5}, {320, 5}, {512, 5}, {520, 5}, {523, 4}},
+                             seq[] = {{64, 2}, {96, 2}, {130, 4}, {160, 4}, {264, 4}, {288, 4}};
+  if (row[SF_CASE_LAYERS] > 2 || row[SF_CASE_HIDDEN] > 16 || row[SF_CASE_MTP_DEPTH] > 0) return;
+  if (field == SF_CASE_FFN)
+    add_choices(out, ffn, sizeof ffn / sizeof ffn[0]);
+  else if (field == SF_CASE_VOCAB && row[SF_CASE_FFN] <= FFN_USUAL)
+    add_choices(out, vocab, sizeof vocab / sizeof vocab[0]);
+  else if (field == SF_CASE_SEQ && row[SF_CASE_FFN] <= FFN_USUAL && row[SF_CASE_VOCAB] <= VOCAB_USUAL)
+    add_choices(out, seq, sizeof seq / sizeof seq[0]);
+}
+
+static void add_rare(struct sf_domain *out, enum sf_case_field field, const int64_t *row) {
+  if (field == SF_CASE_STEPS) add_many_steps(out, row);
+  if (field == SF_CASE_FFN || field == SF_CASE_VOCAB || field == SF_CASE_SEQ) add_wide(out, field, row);
+  if (field == SF_CASE_RELOAD_AFTER)
+    for (int64_t step = RELOAD_USUAL + 1; step < row[SF_CASE_STEPS]; step++) add(out, step, 4);
+}
+
+/* --- leaning --------------------------------------------------------------------------------------------------------- */
+
+/* A long run or sequence has few microbatches. */
+static void prefer_few(struct sf_domain *out, const int64_t *row) {
+  if (row[SF_CASE_STEPS] <= STEPS_USUAL && row[SF_CASE_SEQ] <= SEQ_USUAL) return;
+  for (int32_t i = 0; i < out->count; i++) out->weights[i] = out->values[i] <= 2 ? out->weights[i] : 1;
+}
+
+/* What saving may lose is the state that steps have left: scales once they have overwritten each other, a count of steps half way. */
+static void prefer_reloads(struct sf_domain *out, const int64_t *row) {
+  const int64_t kept = steps_kept(row), window = row[SF_CASE_LOSS_SCALE_WINDOW];
+  if (kept > 0 || row[SF_CASE_STOCHASTIC]) out->weights[0] /= 8;
+  for (int32_t i = 1; i < out->count; i++) {
+    if (row[SF_CASE_FP8_RECIPE] == SF_FP8_DELAYED && out->values[i] > kept) out->weights[i] *= 3;
+    if (out->values[i] < window) out->weights[i] *= 3;
+  }
 }
 
 /* Changes the weights of values according to the fields that were drawn before. */
@@ -207,16 +244,11 @@ static void lean(struct sf_domain *out, enum sf_case_field field, const int64_t 
   /* The scale after an overflow shows only in the next step. */
   if ((field == SF_CASE_LOSS_SCALE_WINDOW || field == SF_CASE_STEPS) && may_overflow(row)) out->weights[0] /= 10;
   if (field == SF_CASE_RESIDUAL_FP32 && row[SF_CASE_COMPUTE] == SF_COMPUTE_FP32) out->weights[1] = 0; /* no effect in fp32 */
-  /* End to end, noise hides most faults of a cast. */
-  if (field == SF_CASE_COMPUTE && row[SF_CASE_MODE] == SF_MODE_E2E) out->weights[SF_COMPUTE_FP8] = out->weights[SF_COMPUTE_FP8] * 2 / 3;
-  if (field == SF_CASE_COMPUTE && row[SF_CASE_MODE] == SF_MODE_ISOLATED)
-    out->weights[SF_COMPUTE_FP8] = out->weights[SF_COMPUTE_FP8] * 3 / 2;
   /* A history of scales begins to matter with the second step, and most where weights are drawn anew for each step. */
   if (field == SF_CASE_FP8_RECIPE && row[SF_CASE_MODE] == SF_MODE_ISOLATED) out->weights[SF_FP8_DELAYED] *= 3;
   if (field == SF_CASE_STEPS && row[SF_CASE_COMPUTE] == SF_COMPUTE_FP8 && row[SF_CASE_FP8_RECIPE] == SF_FP8_DELAYED) out->weights[0] /= 5;
-  if (field == SF_CASE_STEPS) add_many_steps(out, row);
-  if (field == SF_CASE_MICROBATCHES && row[SF_CASE_STEPS] > STEPS_USUAL)
-    for (int32_t i = 0; i < out->count; i++) out->weights[i] = out->values[i] <= 2 ? out->weights[i] : 1;
+  if (field == SF_CASE_MICROBATCHES || field == SF_CASE_MICROBATCH_SIZE) prefer_few(out, row);
+  if (field == SF_CASE_RELOAD_AFTER) prefer_reloads(out, row);
   /* A batch that 2 cp divides could be cut instead of the sequence. */
   if (field == SF_CASE_MICROBATCH_SIZE && rotates_batch) out->weights[3] *= 3;
   if (field == SF_CASE_CP && rotates_batch && row[SF_CASE_MICROBATCH_SIZE] == 4) out->weights[0] /= 4;
@@ -238,10 +270,10 @@ void sf_layers_domain(struct sf_domain *out, int32_t at, const int64_t *row, int
   }
   for (int32_t i = 0; i < tables[field].count; i++) add(out, tables[field].choices[i].value, tables[field].choices[i].weight);
   if (tables[field].count == 0) add_computed(out, sf_layout_first(field), row, bounds);
+  add_rare(out, field, row);
   lean(out, field, row);
   const enum sf_field_kind kind = sf_field_kind(field);
   if (kind == SF_KIND_OF_FEATURE || kind == SF_KIND_OF_RARE_COUNT) tilt_features(out, swarm);
-  if (field == SF_CASE_TOPK) prefer_all_experts(out, row);
   if (sf_space_asks(bounds->table->of, field)) add_asked_for(out, range, SF_DOMAIN_MAX - out->count < 32 ? SF_DOMAIN_MAX - out->count : 32);
   sf_domain_keep_feasible(out, field, bounds);
   if (out->count == 0) add_smallest_feasible(out, field, bounds);

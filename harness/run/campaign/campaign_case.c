@@ -14,7 +14,7 @@
 enum { KNOWN_PERCENT = 10, REDRAWS_MAX = 16, RELAYOUTS = 8 };
 
 /* Versions of the generator: raised when the same seed begins to draw other cases. */
-enum { GENERATOR_VERSION = 3, FRAMEWORK_VERSION = 4 };
+enum { GENERATOR_VERSION = 4, FRAMEWORK_VERSION = 4 };
 
 struct sf_table sf_campaign_table(const struct sf_campaign_options *options) {
   return options->framework ? sf_framework_table(options->framework) : sf_layers_table(&options->space);

@@ -27,7 +27,8 @@ const char *const sf_mode_names[] = {"drawn", "isolated", "e2e", NULL};
 /* One entry more: the NULL at the end. */
 SF_ASSERT_ENTRIES(sf_backend_names, SF_BACKEND_COUNT + 1);
 
-enum { RANKS_DEFAULT = 8, FRAMEWORK_RANKS_DEFAULT = 4, LAYOUTS_DEFAULT = 4 };
+/* More layouts make a case cheaper, since they share a reference, and fewer make models more varied. A framework's reference costs most. */
+enum { RANKS_DEFAULT = 8, FRAMEWORK_RANKS_DEFAULT = 4, LAYOUTS_DEFAULT = 2, FRAMEWORK_LAYOUTS_DEFAULT = 4 };
 
 volatile sig_atomic_t sf_interrupted;
 
@@ -403,7 +404,7 @@ enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct 
   }
   out->pool.space = &out->space;
   out->seed = (uint64_t)flags->seed;
-  out->layouts = flags->layouts ? flags->layouts : LAYOUTS_DEFAULT;
+  out->layouts = flags->layouts ? flags->layouts : is_framework ? FRAMEWORK_LAYOUTS_DEFAULT : LAYOUTS_DEFAULT;
   out->deadline = (double)flags->deadline_ms / 1000;
   out->shrink_budget = sf_common_shrink_budget(flags, of_operations ? &sf_subject_operation : &sf_subject_layers);
   out->stop = &sf_interrupted;

@@ -17,7 +17,7 @@ enum sf_backend_choice { SF_BACKEND_SIM, SF_BACKEND_MPI, SF_BACKEND_NCCL, SF_BAC
 /* Defaults are what sf_common_defaults puts there. Stands first in the flags of a command. */
 struct sf_common_flags {
   /* which cases */
-  int64_t seed, layouts; /* layouts 0: 4 */
+  int64_t seed, layouts; /* layouts 0: 2, of a framework 4 */
   int64_t max_ranks;     /* 0: 8, of a framework 4, inside an MPI job its ranks */
   int64_t max_elements;  /* of operations; 0: SF_OP_ELEMENTS */
   struct sf_texts presets, sets;
@@ -79,7 +79,8 @@ struct sf_common_flags {
       SF_CHOICE_AT(owner, "mode", member.mode, sf_mode_names, "judge modules alone or the whole run"),                                     \
       SF_NUMBER_AT(owner, "max-ranks", member.max_ranks, 1, 65536,                                                                         \
                    "most ranks of a case; default: 8, for a framework 4, inside an MPI job all of its ranks"),                             \
-      SF_NUMBER_AT(owner, "layouts", member.layouts, 1, 16, "layouts drawn for each model and its reference; default 4"),                  \
+      SF_NUMBER_AT(owner, "layouts", member.layouts, 1, 16,                                                                                \
+                   "layouts drawn for each model and its reference; default 2, for a framework 4"),                                        \
       SF_TARGET_OPTIONS(owner, member),                                                                                                    \
       SF_NUMBER_AT(owner, "jobs", member.jobs, 1, 1024, "processes that run cases; default: one per core, or one launched set of ranks"),  \
       SF_NUMBER_AT(owner, "shrink-budget", member.shrink_budget, 0, 100000,                                                                \
@@ -87,7 +88,7 @@ struct sf_common_flags {
 
 extern const char *const sf_backend_names[], *const sf_mode_names[];
 
-/* For commands that fuzz: seed 1, 4 layouts, 300 trials of shrinking, folder "findings"; all else 0. For commands that run one case: one job
+/* For commands that fuzz: seed 1, 300 trials of shrinking, folder "findings"; all else 0. For commands that run one case: one job
  * too. flags: a zeroed struct that begins with a struct sf_common_flags. */
 void sf_common_defaults(void *flags);
 void sf_common_defaults_of_case(void *flags);
