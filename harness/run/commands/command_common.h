@@ -72,7 +72,7 @@ struct sf_common_flags {
                    "a checkout of the framework to use instead of the installed one")
 
 /* Rows for commands that draw cases. */
-#define SF_SPACE_OPTIONS(owner, member)                                                                                                    \
+#define SF_DRAW_OPTIONS(owner, member)                                                                                                     \
   SF_OPTION_AT(owner, "seed", INT, member.seed, "S", "seed of the campaign; the same seed draws the same cases"),                          \
       SF_OPTION_AT(owner, "preset", TEXTS, member.presets, "NAME", "fix model and precision (shardfuzz list presets)"),                    \
       SF_OPTION_AT(owner, "set", KEY_VALUE, member.sets, "KEY=VALUE", "fix a field, or limit a number: layout.tp=1..4"),                   \
@@ -81,7 +81,10 @@ struct sf_common_flags {
                    "most ranks of a case; default: 8, for a framework 4, inside an MPI job all of its ranks"),                             \
       SF_NUMBER_AT(owner, "layouts", member.layouts, 1, 16,                                                                                \
                    "layouts drawn for each model and its reference; default 2, for a framework 4"),                                        \
-      SF_TARGET_OPTIONS(owner, member),                                                                                                    \
+      SF_TARGET_OPTIONS(owner, member)
+/* .. and run them. */
+#define SF_SPACE_OPTIONS(owner, member)                                                                                                    \
+  SF_DRAW_OPTIONS(owner, member),                                                                                                          \
       SF_NUMBER_AT(owner, "jobs", member.jobs, 1, 1024, "processes that run cases; default: one per core, or one launched set of ranks"),  \
       SF_NUMBER_AT(owner, "shrink-budget", member.shrink_budget, 0, 100000,                                                                \
                    "trials spent on shrinking one finding; default 300, for an operation 20000")

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+enum { WIDE = 256 }; /* the blocks that products are computed in */
+
 #define FEATURE(name, expression)                                                                                                          \
   static bool has_##name(const struct sf_case *c) { return (expression); }
 #define FEATURE_ACTIVATION(constant, text, name, parts) FEATURE(name, c->model.activation == constant)
@@ -72,7 +74,16 @@
   X(sparse_mask, c->data.mask == SF_MASK_SPARSE)                                                                                           \
   X(edge_tokens, c->data.tokens == SF_TOKENS_EDGE)                                                                                         \
   X(other_weights, c->data.weights != SF_DIST_NORMAL)                                                                                      \
-  X(other_values, c->data.acts != SF_DIST_NORMAL || c->data.grads != SF_DIST_NORMAL)
+  X(other_values, c->data.acts != SF_DIST_NORMAL || c->data.grads != SF_DIST_NORMAL)                                                       \
+  X(scales_overwritten, c->precision.fp8_recipe == SF_FP8_DELAYED && c->train.steps > c->precision.fp8_history + 1)                        \
+  X(loss_scale_grows, c->precision.loss_scale_window > 0 && c->train.steps > c->precision.loss_scale_window)                               \
+  X(late_reload, c->reload.after_step > 1)                                                                                                 \
+  X(wide_ffn, c->model.ffn > WIDE)                                                                                                         \
+  X(wide_vocab, c->model.vocab > WIDE)                                                                                                     \
+  X(many_tokens, c->model.seq * c->train.microbatch_size > WIDE)                                                                           \
+  X(more_microbatches_than_stages, c->layout.pp > 1 && c->train.microbatches / c->layout.dp > c->layout.pp)                                \
+  X(tied_over_stages, c->model.tied && c->layout.pp > 1)                                                                                   \
+  X(tied_padded_over_stages, c->model.tied && c->layout.pp > 1 && c->model.vocab_padded > c->model.vocab)
 
 FEATURES(FEATURE)
 

@@ -299,6 +299,7 @@ static void test_engine_run_each_allocation_fails_once_verdict_is_right_or_enome
 #define VPP "model.layers=4 layout.pp=2 layout.vpp=2 layout.overlap=true"
 
 /* In a second run and from a log of the first alike; the judgement stays. */
+/* long: its table */
 static void test_engine_diagnose_says_what_was_planted(void **state) {
   (void)state;
   static const struct {
