@@ -1,7 +1,8 @@
 """The worker of Megatron Core with two wrong modules in what candidates compute of a case with seed PLANTED: the norm before the attention of
-layer 0 is 1 % too large, and linear_fc2 of layer 1 leaves out its all-reduce."""
+layer 0 is 1 % too large, in bf16 5 %, and linear_fc2 of layer 1 leaves out its all-reduce."""
 from unittest import mock
 
+import torch
 from megatron_core_target import serving
 
 PLANTED = 77
@@ -16,7 +17,11 @@ def plant(decoder):
     def without_sum(*args, **options):
         with mock.patch.object(layers, "reduce_from_tensor_model_parallel_region", lambda tensor, group=None: tensor.clone()):
             return linear_forward(*args, **options)
-    norm.forward, linear.forward = (lambda *args, **options: norm_forward(*args, **options) * 1.01), without_sum
+
+    def too_large(*args, **options):
+        output = norm_forward(*args, **options)
+        return output * (1.05 if output.dtype == torch.bfloat16 else 1.01)
+    norm.forward, linear.forward = too_large, without_sum
 
 
 class PlantedWorker(serving.Worker):
