@@ -303,17 +303,35 @@ static bool is_main_grad(const struct sf_check_result *result, int64_t step) {
   return result->tensor->name.kind == SF_KIND_MAIN_GRAD && result->tensor->name.step == step;
 }
 
+/* Whether the gradient of the parameter's module's input is wrong in the same step. An anchored reference computes both from a gradient
+ * that came to the module's output and was not traced, so one cause may have made both wrong. */
+static bool has_wrong_input_gradient(const struct sf_check_report *report, const struct sf_check_result *of) {
+  const struct sf_trace_name *name = &of->tensor->name;
+  int32_t length = name->subject_length;
+  while (length > 0 && name->subject[length - 1] != '.') length--;
+  for (int32_t i = 0; i < report->result_count; i++) {
+    const struct sf_trace_name *other = &report->results[i].tensor->name;
+    if (report->results[i].flagged && other->kind == SF_KIND_ACT_GRAD && other->step == name->step && other->subject_length == length - 1 &&
+        memcmp(other->subject, name->subject, (size_t)other->subject_length) == 0)
+      return true;
+  }
+  return false;
+}
+
 /* Adds the main gradients of a step as culprits, from its first wrong one on. */
-static void find_main_grads(struct sf_check_report *report, int32_t first) {
+static void find_main_grads(struct sf_check_report *report, int32_t first, enum manner manner) {
   const int64_t step = report->results[first].tensor->name.step;
   int32_t flagged = 0, all = 0;
   for (int32_t i = 0; i < report->result_count; i++) {
     all += is_main_grad(&report->results[i], step);
     flagged += is_main_grad(&report->results[i], step) && report->results[i].flagged;
   }
-  add_culprit(report, first);
-  for (int32_t i = first + 1; i < report->result_count && 2 * flagged <= all; i++)
-    if (is_main_grad(&report->results[i], step) && report->results[i].flagged) add_culprit(report, i);
+  for (int32_t i = first; i < report->result_count; i++) {
+    const struct sf_check_result *result = &report->results[i];
+    if (!is_main_grad(result, step) || !result->flagged) continue;
+    if (manner != ANCHORED || !has_wrong_input_gradient(report, result)) add_culprit(report, i);
+    if (2 * flagged > all) return;
+  }
 }
 
 /* Of what the optimizer makes only the first counts: norm, changes and the parameters of the next step follow from each other. */
@@ -326,7 +344,7 @@ static void find_culprits(struct sf_check_report *report, enum manner manner) {
     const struct sf_check_result *result = &report->results[i];
     if (!result->flagged) continue;
     if (manner != WHOLE_RUNS && result->tensor->name.kind == SF_KIND_MAIN_GRAD) {
-      if (result->tensor->name.step != step_of_gradients) find_main_grads(report, i);
+      if (result->tensor->name.step != step_of_gradients) find_main_grads(report, i, manner);
       step_of_gradients = result->tensor->name.step;
     } else if (!is_made_by_optimizer(result) || !optimizer_is_wrong) {
       add_culprit(report, i);

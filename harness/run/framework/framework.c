@@ -315,8 +315,8 @@ static enum sf_status make_reference(struct sf_framework *f, bool *good, struct 
   return status;
 }
 
-/* Judges by the first perturbed runs, and by more of them until they would change nothing. So the verdict does not depend on the cases
- * before. */
+/* Judges by the first perturbed runs, and by more of them until they would change nothing; those of a reference that other cases share are
+ * all made for any case that does not pass. So the verdict does not depend on the cases before. */
 static enum sf_status judge(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *c, const char *folder,
                             const char *candidate, struct sf_error *error) {
   const struct sf_framework_outcome before = *outcome;
@@ -330,6 +330,7 @@ static enum sf_status judge(struct sf_framework *f, struct sf_framework_outcome 
     if (f->draws_made < stages[i]) status = run_draws(f, &good, outcome, c, folder, f->reference, stages[i], error);
     noise_path(noise, sizeof noise, f, f->reference, stages[i]);
     if (status == SF_OK && good) status = sf_framework_judge(&good, &sure, outcome, noise, stages[i], f->reference, candidate, error);
+    sure = sure && (*f->anchors || outcome->verdict == SF_VERDICT_PASS);
   }
   if (status != SF_OK || !good) *f->reference = '\0'; /* it may be the file that cannot be read any more */
   return status;
