@@ -1,6 +1,5 @@
 #include "harness/comm/comm.h"
 
-#include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/base/hash.h"
 
@@ -58,25 +57,6 @@ static uint32_t count_occurrence(struct sf_comm *comm, const char *label) {
   sf_comm_fail(comm, SF_ENOTSUP, "rank %d uses more than %d labels", comm->rank, SF_COMM_LABELS_MAX);
 }
 
-static void log_event(struct sf_comm *comm, const struct sf_comm_call *call) {
-  if (comm->event_count == comm->event_capacity) {
-    const int64_t capacity = comm->event_capacity ? 2 * comm->event_capacity : 64;
-    struct sf_comm_event *grown = sf_realloc(comm->events, (size_t)capacity * sizeof *grown);
-    if (grown == NULL) sf_comm_fail(comm, SF_ENOMEM, "no memory for the event log of rank %d", comm->rank);
-    comm->events = grown;
-    comm->event_capacity = capacity;
-  }
-  comm->events[comm->event_count++] = (struct sf_comm_event){
-      .label = call->label,
-      .group_key = call->group ? call->group->key : 0,
-      .count = call->count,
-      .op = (int32_t)call->op,
-      .wire = (int32_t)call->wire,
-      .group_size = call->group ? call->group->size : 2,
-      .occurrence = call->occurrence,
-  };
-}
-
 void sf_comm_show_progress(struct sf_comm *comm, const char *label) {
   comm->last_label = label;
   if (comm->progress == NULL) return;
@@ -113,7 +93,6 @@ static sf_request start_call(struct sf_comm *comm, struct sf_comm_call *call, bo
     sf_comm_fail_in(comm, SF_ERANK, SF_MANNER_ARGUMENT, "%s of %" PRId64 " elements: no tensor is that large", sf_comm_op_name(call->op),
                     call->count);
   count_elements(call);
-  if (comm->keep_events) log_event(comm, call);
   if (comm->progress != NULL) comm->progress->in_call = 1;
   const sf_request request = comm->ops->start(comm, call, blocking);
   if (comm->progress != NULL) comm->progress->in_call = 0;

@@ -87,15 +87,6 @@ struct sf_comm_ops {
   void (*fail)(struct sf_comm *comm, enum sf_status status, enum sf_manner manner, const char *text) __attribute__((noreturn));
 };
 
-/* One event of the log, if the backend was asked to keep one. */
-struct sf_comm_event {
-  const char *label;
-  uint64_t group_key;
-  int64_t count;
-  int32_t op, wire, group_size;
-  uint32_t occurrence;
-};
-
 /* What a watcher outside the rank may read while it runs, in memory shared with it. May be NULL in struct sf_comm. */
 enum { SF_COMM_OUTSIDE, SF_COMM_INSIDE, SF_COMM_ENDED };
 struct sf_comm_progress {
@@ -115,10 +106,6 @@ struct sf_comm {
   struct sf_comm_progress *progress; /* rank and label of the call being made are written here before it is made */
   struct sf_mutator *mutator;        /* mutate.h; NULL = calls go to the backend as they are */
   const char *last_label;            /* of the call that this rank made last; NULL before the first */
-  /* Event log of this rank; events is NULL when not kept. Grown by sf_realloc. */
-  struct sf_comm_event *events;
-  int64_t event_count, event_capacity;
-  bool keep_events;
   /* Occurrence counters, by label address. */
   struct {
     const char *label;

@@ -248,8 +248,6 @@ enum sf_status sf_mpi_run(struct sf_mpi *mpi, int32_t first, int32_t world, stru
   if (mpi->transport != NULL) mpi->transport->end(mpi, report->status);
   abandon_open(mpi);
   report->seconds_total = MPI_Wtime() - start;
-  sf_free(mpi->comm.events);
-  mpi->comm.events = NULL;
   return SF_OK;
 }
 

@@ -195,9 +195,7 @@ static void rank_prepare(struct sf_sim *sim, int32_t r, void *arg) {
   self->comm = (struct sf_comm){.ops = &sim_ops,
                                 .impl = self,
                                 .rank = r,
-                                .world = sim->options.world,
-                                .progress = sim->options.progress,
-                                .keep_events = sim->options.keep_events};
+                                .world = sim->options.world, .progress = sim->options.progress};
   sf_fiber_prepare(&self->fiber, rank_entry, self, (size_t)r);
   sim_wake(sim, self);
 }
@@ -263,8 +261,7 @@ static void reset_for_run(struct sf_sim *sim, const struct sf_sim_options *optio
 }
 
 enum sf_status sf_sim_run(struct sf_sim *sim, const struct sf_sim_options *options, sf_rank_main rank_main, void *const *args,
-                          struct sf_comm_report *report,
-                          void (*on_events)(void *ctx, int32_t rank, const struct sf_comm_event *events, int64_t count), void *ctx) {
+                          struct sf_comm_report *report) {
   SF_ASSERT_LE(1, options->world);
   SF_ASSERT_LT(options->world, 1 << 24);
   const size_t stack_bytes = options->stack_bytes != 0 ? options->stack_bytes : (size_t)256 << 10;
@@ -276,12 +273,6 @@ enum sf_status sf_sim_run(struct sf_sim *sim, const struct sf_sim_options *optio
   clock_enter(sim);
   sf_fiber_switch(&sim->thread, &first->fiber, false);
   if (options->measure) sim->report.seconds_total = sf_clock_seconds() - start;
-  for (int32_t r = 0; r < options->world; r++) {
-    struct sf_comm *comm = &sim->ranks[r]->comm;
-    if (on_events != NULL) on_events(ctx, r, comm->events, comm->event_count);
-    sf_free(comm->events);
-    comm->events = NULL;
-  }
   *report = sim->report;
   return sim->status;
 }

@@ -11,7 +11,6 @@ struct sf_sim_options {
   uint64_t
       schedule; /* seed of every scheduling decision; 0 = round-robin, rendezvous at the wait, source and destination touched at the wait */
   size_t stack_bytes; /* 0 = 256 KiB; a guard page lies below each stack */
-  bool keep_events;
   bool measure;                      /* fill the report's seconds */
   struct sf_comm_progress *progress; /* may be NULL */
 };
@@ -24,7 +23,6 @@ void sf_sim_destroy(struct sf_sim *sim); /* takes NULL */
 
 /* Runs rank_main(comm of rank r, args[r]) on every rank until all have returned, one has failed or none can go on. args may be NULL.
  * The report says how it ended; the returned status says whether the simulation itself could be made (SF_OK, SF_ENOMEM).
- * on_events, when not NULL, is called for each rank after the run with its event log.
  *
  * Schedule: which fiber runs next, eager or rendezvous, when between post and wait an asynchronous operation reads its source and writes
  * its destination are a hash of (schedule, rank or group, operation number), so that a change in one place does not reshuffle the rest. The
@@ -32,8 +30,6 @@ void sf_sim_destroy(struct sf_sim *sim); /* takes NULL */
  * size, count): the same call repeated, and the same call of a sibling group, round in the same way. Receive buffers are filled with the
  * poison NaN from post until the data are written. */
 enum sf_status sf_sim_run(struct sf_sim *sim, const struct sf_sim_options *options, sf_rank_main rank_main, void *const *args,
-                          struct sf_comm_report *report,
-                          void (*on_events)(void *ctx, int32_t rank, const struct sf_comm_event *events, int64_t count),
-                          void *ctx) SF_MUST_USE;
+                          struct sf_comm_report *report) SF_MUST_USE;
 
 #endif

@@ -60,7 +60,7 @@ static uint64_t run_once_on_sim(struct suite *suite, const struct comm_case *com
   }
   struct sf_comm_report report;
   const struct sf_sim_options options = {.world = world, .schedule = schedule, .progress = &progress};
-  assert_int_equal(sf_sim_run(suite->sim, &options, rank_main, args, &report, NULL, NULL), SF_OK);
+  assert_int_equal(sf_sim_run(suite->sim, &options, rank_main, args, &report), SF_OK);
   const char *text = "";
   uint64_t results = 0;
   for (int32_t r = 0; r < world; r++) {

@@ -32,7 +32,7 @@ enum sf_status sf_engine_run_sim(struct sf_engine *engine, struct sf_outcome *ou
       .measure = engine->options.measure,
       .progress = engine->options.progress,
   };
-  status = sf_sim_run(engine->sim, &options, rank_main, engine->rank_args, report, NULL, NULL);
+  status = sf_sim_run(engine->sim, &options, rank_main, engine->rank_args, report);
   for (int32_t i = 0; i < world && engine->is_mutant; i++) {
     const struct sf_mutator *mutator = &engine->ranks[i].mutator;
     add_mutator(outcome, mutator->fired, mutator->output_hash);

@@ -110,7 +110,7 @@ static struct world *world_run(void (*body)(struct sf_comm *, struct rank_case *
   }
   assert_int_equal(sf_sim_create(&sim), SF_OK);
   const struct sf_sim_options options = {.world = WORLD, .schedule = schedule};
-  assert_int_equal(sf_sim_run(sim, &options, rank_main, args, &w.report, NULL, NULL), SF_OK);
+  assert_int_equal(sf_sim_run(sim, &options, rank_main, args, &w.report), SF_OK);
   sf_sim_destroy(sim);
   for (int32_t i = 0; i < WORLD; i++) sf_arena_destroy(w.ranks[i].arena);
   return &w;

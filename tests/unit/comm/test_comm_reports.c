@@ -17,7 +17,7 @@ static const int32_t everybody[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
 static struct sf_comm_report run(void **state, int32_t world, uint64_t schedule, sf_rank_main rank_main) {
   struct sf_comm_report report;
   const struct sf_sim_options options = {.world = world, .schedule = schedule};
-  assert_int_equal(sf_sim_run(*state, &options, rank_main, NULL, &report, NULL, NULL), SF_OK);
+  assert_int_equal(sf_sim_run(*state, &options, rank_main, NULL, &report), SF_OK);
   return report;
 }
 
@@ -123,7 +123,7 @@ static void test_deadlock_groups_of_other_order_shows_both(void **state) {
 static void test_deadlock_many_ranks_text_is_bounded(void **state) {
   struct sf_comm_report report;
   const struct sf_sim_options options = {.world = 300};
-  assert_int_equal(sf_sim_run(*state, &options, wait_for_unsent, NULL, &report, NULL, NULL), SF_OK);
+  assert_int_equal(sf_sim_run(*state, &options, wait_for_unsent, NULL, &report), SF_OK);
   assert_int_equal(report.status, SF_EDEADLOCK);
   assert_true(strlen(report.text) < sizeof report.text - 1);
   assert_non_null(strstr(report.text, "more ranks wait"));
@@ -273,40 +273,6 @@ static void test_run_after_failures_is_clean(void **state) {
   expect_report(state, 12, idle, SF_OK, -1, "", "");
 }
 
-/* --- events ----------------------------------------------------------------------------------------------------- */
-
-static void some_calls(struct sf_comm *comm, void *arg) {
-  (void)arg;
-  const struct sf_group group = sf_group_create(everybody, comm->world, comm->rank);
-  float data[4] = {0};
-  for (int i = 0; i < 100; i++) sf_all_reduce(comm, &group, data, 4, SF_BF16, SF_REDUCE_SUM, "loop");
-  if (comm->rank == 0) sf_send(comm, 1, 0, data, 3, SF_F32, "out");
-  if (comm->rank == 1) sf_recv(comm, 0, 0, data, 3, SF_F32, "in");
-}
-
-static void check_events(void *ctx, int32_t rank, const struct sf_comm_event *events, int64_t count) {
-  assert_int_equal(count, 101);
-  for (int64_t i = 0; i < 100; i++) {
-    assert_string_equal(events[i].label, "loop");
-    assert_int_equal(events[i].occurrence, i);
-    assert_int_equal(events[i].op, SF_COMM_ALL_REDUCE);
-    assert_int_equal(events[i].count, 4);
-    assert_int_equal(events[i].wire, SF_BF16);
-    assert_int_equal(events[i].group_size, 2);
-  }
-  assert_string_equal(events[100].label, rank == 0 ? "out" : "in");
-  ++*(int *)ctx;
-}
-
-static void test_events_kept_every_call_is_there(void **state) {
-  struct sf_comm_report report;
-  int seen = 0;
-  const struct sf_sim_options options = {.world = 2, .schedule = 1, .keep_events = true};
-  assert_int_equal(sf_sim_run(*state, &options, some_calls, NULL, &report, check_events, &seen), SF_OK);
-  assert_int_equal(report.status, SF_OK);
-  assert_int_equal(seen, 2);
-}
-
 /* What a watcher would see while a rank computes: before its first call, and after others ran inside one of its calls. */
 static void watch_progress(struct sf_comm *comm, void *arg) {
   (void)arg;
@@ -324,7 +290,7 @@ static void test_progress_shows_the_rank_that_runs(void **state) {
     struct sf_comm_report report;
     struct sf_comm_progress progress = {.rank = -1};
     const struct sf_sim_options options = {.world = 3, .schedule = schedule, .progress = &progress};
-    assert_int_equal(sf_sim_run(*state, &options, watch_progress, NULL, &report, NULL, NULL), SF_OK);
+    assert_int_equal(sf_sim_run(*state, &options, watch_progress, NULL, &report), SF_OK);
     assert_string_equal(report.text, "");
   }
 }
@@ -358,7 +324,6 @@ int main(void) {
       cmocka_unit_test(test_labels_too_many_is_a_failure),
       cmocka_unit_test(test_run_after_failures_is_clean),
       cmocka_unit_test(test_progress_shows_the_rank_that_runs),
-      cmocka_unit_test(test_events_kept_every_call_is_there),
   };
   return cmocka_run_group_tests(tests, sim_create, sim_destroy);
 }

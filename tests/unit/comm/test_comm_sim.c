@@ -18,7 +18,7 @@ enum { WORLD = 5, COUNT = 200, SCHEDULES = 40 };
 static struct sf_comm_report run(void **state, int32_t world, uint64_t schedule, sf_rank_main rank_main, void *const *args) {
   struct sf_comm_report report;
   const struct sf_sim_options options = {.world = world, .schedule = schedule};
-  assert_int_equal(sf_sim_run(*state, &options, rank_main, args, &report, NULL, NULL), SF_OK);
+  assert_int_equal(sf_sim_run(*state, &options, rank_main, args, &report), SF_OK);
   return report;
 }
 
@@ -244,7 +244,7 @@ static void test_run_larger_stack_after_smaller_is_given(void **state) {
   run_shared(state, 2, 0, reduce_noise, (float[COUNT]){0});
   struct sf_comm_report report;
   const struct sf_sim_options options = {.world = 2, .stack_bytes = 1 << 20};
-  assert_int_equal(sf_sim_run(*state, &options, use_stack, args, &report, NULL, NULL), SF_OK);
+  assert_int_equal(sf_sim_run(*state, &options, use_stack, args, &report), SF_OK);
   assert_int_equal(good, 2);
 }
 
@@ -253,7 +253,7 @@ static void test_run_measured_seconds_add_up(void **state) {
   float out[COUNT];
   void *args[] = {out, out, out};
   const struct sf_sim_options options = {.world = 3, .schedule = 5, .measure = true};
-  assert_int_equal(sf_sim_run(*state, &options, reduce_noise, args, &report, NULL, NULL), SF_OK);
+  assert_int_equal(sf_sim_run(*state, &options, reduce_noise, args, &report), SF_OK);
   assert_true(report.seconds_reduce > 0 && report.seconds_schedule > 0);
   assert_true(report.seconds_reduce + report.seconds_schedule <= report.seconds_total);
   assert_int_equal(report.calls, 3);
@@ -315,17 +315,17 @@ static void test_run_out_of_memory_is_a_status(void **state) {
   for (int64_t k = 1;; k++) {
     struct sf_sim *sim = NULL;
     struct sf_comm_report report = {.status = SF_OK};
-    const struct sf_sim_options options = {.world = 2, .schedule = 3, .keep_events = true};
+    const struct sf_sim_options options = {.world = 2, .schedule = 3};
     sf_alloc_fail_at(k);
     enum sf_status status = sf_sim_create(&sim);
-    if (status == SF_OK) status = sf_sim_run(sim, &options, fill_tables, NULL, &report, NULL, NULL);
+    if (status == SF_OK) status = sf_sim_run(sim, &options, fill_tables, NULL, &report);
     const bool failed = sf_alloc_did_fail();
     sf_alloc_fail_at(0);
     if (failed) assert_true(status == SF_ENOMEM || report.status == SF_ENOMEM);
     if (!failed) assert_true(status == SF_OK && report.status == SF_OK);
     /* The world can be used again. */
     if (sim != NULL) {
-      assert_int_equal(sf_sim_run(sim, &options, fill_tables, NULL, &report, NULL, NULL), SF_OK);
+      assert_int_equal(sf_sim_run(sim, &options, fill_tables, NULL, &report), SF_OK);
       assert_int_equal(report.status, SF_OK);
     }
     sf_sim_destroy(sim);

@@ -8,27 +8,28 @@
 #include "targets/target.h"
 #include "tests/rounds.h"
 #include "tests/unit/run/run_fixture.h"
+#include "tests/comm_watch.h"
 
 /* --- the table of labels --------------------------------------------------------------------------------------------- */
 
 static bool reached[256];
+static char wrong[200]; /* what the last call that is not as its row says is instead */
 
-static void check_events(void *ctx, int32_t rank, const struct sf_comm_event *events, int64_t count) {
-  (void)ctx;
-  (void)rank;
-  for (int64_t i = 0; i < count; i++) {
-    const struct sf_comm_label *row = sf_comm_label_find(events[i].label);
-    if (row == NULL)
-      fail_msg("the call '%s' (%s) has no row in targets/builtin/parallel/labels.c", events[i].label,
-               sf_comm_op_name((enum sf_comm_op)events[i].op));
-    if ((int32_t)row->op != events[i].op)
-      fail_msg("'%s' is a %s, not a %s", row->name, sf_comm_op_name((enum sf_comm_op)events[i].op), sf_comm_op_name(row->op));
+static void check_call(struct sf_comm *comm, const struct sf_comm_call *call) {
+  const struct sf_comm_label *row = sf_comm_label_find(call->label);
+  (void)comm;
+  if (row == NULL)
+    snprintf(wrong, sizeof wrong, "the call '%s' (%s) has no row in targets/builtin/parallel/labels.c", call->label,
+             sf_comm_op_name(call->op));
+  else if (row->op != call->op)
+    snprintf(wrong, sizeof wrong, "'%s' is a %s, not a %s", row->name, sf_comm_op_name(call->op), sf_comm_op_name(row->op));
+  else
     reached[row - sf_comm_labels] = true;
-  }
 }
 
 static void rank_main(struct sf_comm *comm, void *arg) {
   struct sf_rank_env *env = arg;
+  comm_watch(comm, check_call);
   env->comm = comm;
   sf_target_builtin.run(env);
 }
@@ -59,8 +60,9 @@ static void run_case(struct runner *runner, const struct sf_case *c) {
                                    .sink = &nobody};
     args[i] = &envs[i];
   }
-  const struct sf_sim_options options = {.world = (int32_t)sf_case_ranks(c), .schedule = (uint64_t)c->schedule, .keep_events = true};
-  assert_int_equal(sf_sim_run(runner->sim, &options, rank_main, args, &report, check_events, NULL), SF_OK);
+  const struct sf_sim_options options = {.world = (int32_t)sf_case_ranks(c), .schedule = (uint64_t)c->schedule};
+  assert_int_equal(sf_sim_run(runner->sim, &options, rank_main, args, &report), SF_OK);
+  if (*wrong != '\0') fail_msg("%s", wrong);
   if (report.status != SF_OK) fail_msg("%s", report.text);
   sf_catalog_destroy(catalog);
 }

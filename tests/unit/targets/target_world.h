@@ -199,7 +199,7 @@ static inline struct world *world_create(const struct sf_case *c, enum sf_fault 
 /* The status of the simulation itself; how the run ended stands in w->report. */
 static inline enum sf_status world_start(struct world *w, struct sf_comm_progress *progress) {
   const struct sf_sim_options options = {.world = (int32_t)sf_case_ranks(&w->c), .schedule = (uint64_t)w->c.schedule, .progress = progress};
-  return sf_sim_run(w->sim, &options, world_rank_main, w->args, &w->report, NULL, NULL);
+  return sf_sim_run(w->sim, &options, world_rank_main, w->args, &w->report);
 }
 
 static inline struct world *world_run(const struct sf_case *c, enum sf_fault fault) {
