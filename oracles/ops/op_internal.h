@@ -4,6 +4,8 @@
 
 #include "oracles/ops/op.h"
 
+/* The name of an operation that is a family by itself. */
+#define SF_OP_ALONE(text) .name = text, .family = text
 /* Members of an entry of the table, and how many there are. What they do not name is zero. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 #define SF_OP_LIST(list, count, type, ...) .list = {__VA_ARGS__}, .count = sizeof((type[]){__VA_ARGS__}) / sizeof(type)

@@ -52,8 +52,7 @@ static void embedding_bwd(struct sf_op_view *view) {
 }
 
 const struct sf_op sf_ops_rows[] = {
-    {.name = "rotate",
-     .family = "rotate",
+    {SF_OP_ALONE("rotate"),
      .stores = SF_OP_STORES_ALL,
      SF_OP_OPERANDS({"x", SF_OP_IN, SF_OP_INPUT, .strided = true},
                     {"cos_sin", SF_OP_IN, SF_OP_FLOAT, SF_OP_UNIT},

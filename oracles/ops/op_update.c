@@ -59,8 +59,7 @@ static void round_stochastic(struct sf_op_view *view) {
 }
 
 const struct sf_op sf_ops_update[] = {
-    {.name = "adam",
-     .family = "adam",
+    {SF_OP_ALONE("adam"),
      .stores = SF_OP_STORES_F32,
      SF_OP_OPERANDS({"grad", SF_OP_IN, SF_OP_FLOAT},
                     {"master", SF_OP_INOUT, SF_OP_FLOAT},
@@ -80,8 +79,7 @@ const struct sf_op sf_ops_update[] = {
                 "beta1 is 0.9, bias1 = 1 - beta1^step, bias2 = 1 - beta2^step. epsilon is added to the root; weight decay is AdamW's.\n"
                 "1 - beta2 is of 0.95 or 0.999 in double: of the fp32 number that the attribute has it is off by 1.3e-5.",
      .reference = adam},
-    {.name = "round_stochastic",
-     .family = "round_stochastic",
+    {SF_OP_ALONE("round_stochastic"),
      .stores = SF_OP_STORES_F32,
      SF_OP_OPERANDS({"next", SF_OP_IN, SF_OP_FLOAT},
                     {"random", SF_OP_IN, SF_OP_UINT16, SF_OP_BITS},
