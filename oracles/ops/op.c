@@ -32,19 +32,15 @@ const struct sf_op *sf_op_find(const char *name) {
 
 /* --- shapes -------------------------------------------------------------------------------------------------------- */
 
-static int64_t length_of(int8_t length, const int64_t *dims, const int64_t *attrs) {
-  if (length < SF_OP_TWICE) return dims[length];
-  if (length < SF_OP_ONE) return 2 * dims[length - SF_OP_TWICE];
-  if (length != SF_OP_POSITIONS) return length == SF_OP_ONE ? 1 : 2;
-  return attrs[1] + (dims[0] + attrs[0]) / (attrs[0] + 1);
-}
-
 bool sf_op_shapes(struct sf_op_shape *out, const struct sf_op *op, const int64_t *dims, const int64_t *attrs) {
+  int64_t lengths[SF_OP_POSITIONS + 1] = {[SF_OP_ONE] = 1, [SF_OP_TWO] = 2};
   uint32_t with = 0;
+  for (int32_t i = 0; i < op->dim_count; i++) lengths[i] = dims[i], lengths[SF_OP_TWICE + i] = 2 * dims[i];
   for (int32_t i = 0; i < op->attr_count; i++) with |= (uint32_t)(attrs[i] != 0) << i;
   for (int32_t i = 0; i < op->operand_count; i++) {
     const struct sf_op_size *size = &op->sizes[i];
-    const int64_t rows = length_of(size->rows, dims, attrs), cols = length_of(size->cols, dims, attrs);
+    if (size->rows == SF_OP_POSITIONS) lengths[SF_OP_POSITIONS] = attrs[1] + (dims[0] + attrs[0]) / (attrs[0] + 1);
+    const int64_t rows = lengths[size->rows], cols = lengths[size->cols];
     out[i] = (size->turned_with & with) != 0 ? (struct sf_op_shape){cols, rows} : (struct sf_op_shape){rows, cols};
     if ((size->only_with & ~with) != 0) out[i] = (struct sf_op_shape){0, 0};
   }
