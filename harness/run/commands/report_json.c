@@ -80,13 +80,13 @@ json_t *sf_json_of_outcome(const struct sf_outcome *o, const struct sf_case *c) 
                                   sf_json_text(o->label), "rank", o->rank, "row", (json_int_t)o->row, "error", sf_json_real(o->error),
                                   "noise", sf_json_real(o->noise), "ratio", sf_json_real(o->ratio))
                       : json_null();
-  json_t *object =
-      json_pack("{s:s, s:s, s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict", sf_verdict_name(o->verdict),
-                "class", finding ? sf_finding_class_name(o->cls) : "", "manner", sf_manner_name(o->manner), "signature",
-                sf_json_text(finding ? o->signature : ""), "as_expected", sf_outcome_as_expected(o, &c->expect), "first", first,
-                "diagnosis", sf_json_diagnosis(&o->diagnosis), "numbers", numbers_of(&o->diagnosis.numbers), "further", further_of(o),
-                "text", sf_json_text(o->text), "findings", finding ? o->finding_count : 0, "ranks", o->ranks, "checked", o->checked,
-                "unchecked", o->unchecked, "seconds", sf_json_real(o->seconds));
+  json_t *object = json_pack("{s:s, s:s, s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict",
+                             sf_verdict_name(o->verdict), "class", finding ? sf_finding_class_name(o->cls) : "", "manner",
+                             sf_manner_name(o->manner), "signature", sf_json_text(finding ? o->signature : ""), "as_expected",
+                             sf_outcome_as_expected(o, &c->expect), "first", first, "diagnosis", sf_json_diagnosis(&o->diagnosis),
+                             "numbers", numbers_of(&o->diagnosis.numbers), "pattern", sf_json_text(o->pattern), "further", further_of(o),
+                             "text", sf_json_text(o->text), "findings", finding ? o->finding_count : 0, "ranks", o->ranks, "checked",
+                             o->checked, "unchecked", o->unchecked, "seconds", sf_json_real(o->seconds));
   if (object && sf_case_is_operation(c)) add_operation(object, c, o);
   return object;
 }

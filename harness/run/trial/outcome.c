@@ -102,6 +102,7 @@ void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, 
   out->verdict = SF_VERDICT_FINDING;
   out->finding_count = judgement->finding_count;
   sf_outcome_tell_of(out, &first);
+  sf_pattern_of(out->pattern, c, catalog, judgement);
   bool is_contained_so_far = true;
   for (int32_t i = 1; i < judgement->finding_count; i++) {
     const struct sf_culprit next = culprit_of(c, catalog, judgement, i);

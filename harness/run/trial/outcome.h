@@ -4,6 +4,7 @@
 
 #include "harness/comm/comm.h"
 #include "harness/run/opfuzz/op_outcome.h"
+#include "harness/run/trial/pattern.h"
 #include "harness/run/trial/signature.h"
 #include "oracles/diagnose/diagnose.h"
 #include "oracles/judge/flat_bound.h"
@@ -45,8 +46,9 @@ struct sf_outcome {
   int32_t finding_count;
   int32_t further_count; /* culprits beside it, each with a shrink key of its own */
   struct sf_culprit further[SF_FURTHER_MAX];
-  char shown[SF_SHOWN_TEXT]; /* the shrink keys of all wrong tensors of the case, culprits or not, a line each; as many as fit */
-  char text[1200];           /* one paragraph for people; also the reason of a SKIP or INCONCLUSIVE */
+  char pattern[SF_PATTERN_TEXT]; /* sf_pattern_of; "" where there is none */
+  char shown[SF_SHOWN_TEXT];     /* the shrink keys of all wrong tensors of the case, culprits or not, a line each; as many as fit */
+  char text[1200];               /* one paragraph for people; also the reason of a SKIP or INCONCLUSIVE */
   struct sf_diagnosis
       diagnosis; /* what the error looks like; text "" where nobody asked or nothing can be said. In no key, in no signature */
   struct sf_op_outcome operation; /* of a case of an operation */

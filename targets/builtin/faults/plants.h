@@ -16,7 +16,7 @@ enum sf_fault {
   SF_FAULT_COUNT
 };
 #define SF_FAULT_BIT(fault) ((uint64_t)1 << (fault))
-/* A set of faults is one word. */
+/* A set of faults is an uint64_t. */
 static_assert((int)SF_FAULT_COUNT <= 64, "more faults than bits");
 
 /* What shrinking must reach: world size, layers, and fields as "layout.tp=2 layout.sp=true". Fields not named must be as small as those

@@ -298,76 +298,77 @@ static void test_engine_run_each_allocation_fails_once_verdict_is_right_or_enome
 #define LATENTS_TP2 CASE_TP2 " model.positions=rotary model.kv_lora_rank=8 model.qk_rope_dim=2"
 #define VPP "model.layers=4 layout.pp=2 layout.vpp=2 layout.overlap=true"
 
+static const struct {
+  const char *plant, *assignments;
+  enum sf_diagnosis_class cls;
+} diagnosed[] = {
+    {"rowparallel-bias-xtp", CASE_TP2, SF_DIAGNOSIS_REPEATED_TERM},
+    {"sp-final-ln-nosync", CASE_TP2 " layout.sp=true", SF_DIAGNOSIS_MISSING_REDUCTION},
+    {"linear-frozen-dgrad-noar", CASE_TP2 " train.frozen=fc1", SF_DIAGNOSIS_MISSING_REDUCTION},
+    {"linear-frozen-dgrad-noar", CASE_TP2 " train.frozen=qkv layout.sp=true mode=isolated", SF_DIAGNOSIS_MISSING_REDUCTION},
+    {"accum-first-mb-only", "mode=e2e train.microbatches=2", SF_DIAGNOSIS_MISSING_REDUCTION},
+    {"attn-dq-wrong", "mode=e2e model.heads=2 model.kv_heads=2 model.seq=4 layout.tp=2", SF_DIAGNOSIS_PART},
+    {"adam-synthetic-step", "mode=e2e train.lr_micro=1000", SF_DIAGNOSIS_SCALE},
+    {"p2p-free-before-sent", "model.layers=2 layout.pp=2", SF_DIAGNOSIS_STALE},
+    {"ls-local-vocab", CASE_TP2 " train.label_smoothing_milli=100", SF_DIAGNOSIS_UNSYNCHRONISED},
+    {"linear-frozen-dgrad-noar", LATENTS_TP2 " train.frozen=qkv mode=isolated", SF_DIAGNOSIS_MISSING_REDUCTION},
+    {"linear-frozen-dgrad-noar", LATENTS_TP2 " train.frozen=qkv model.q_lora_rank=8 layout.sp=true", SF_DIAGNOSIS_MISSING_REDUCTION},
+    {"padmask-wrong-tp-group",
+     CASE_TP2
+     " layout.sp=true layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp moe.experts=4 moe.topk=2 moe.aux_micro=1000 moe.z_micro=1000 "
+     "data.padding=3 model.seq=8 mode=isolated",
+     SF_DIAGNOSIS_NEIGHBOUR},
+    {"padmask-wrong-tp-group",
+     CASE_TP2 " layout.sp=true layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp moe.experts=4 moe.topk=2 moe.aux_micro=1000 "
+              "moe.scope=microbatch moe.router=sigmoid data.padding=3 model.seq=8 mode=isolated",
+     SF_DIAGNOSIS_NEIGHBOUR},
+    {"mla-kpos-grad-noar", LATENTS_TP2, SF_DIAGNOSIS_MISSING_REDUCTION},
+    {"mla-kpos-grad-noar", LATENTS_TP2 " layout.sp=true mode=isolated", SF_DIAGNOSIS_MISSING_REDUCTION},
+    {"tp-overlap-wgrad-wrong", CASE_TP2 " layout.sp=true layout.tp_overlap=true", SF_DIAGNOSIS_STALE},
+    {"tp-overlap-wgrad-wrong", CASE_TP2 " layout.sp=true layout.tp_overlap=true mode=isolated model.tied=true", SF_DIAGNOSIS_STALE},
+    {"tp-overlap-wgrad-wrong", CASE_TP2 " layout.sp=true layout.tp_overlap=true mode=isolated model.mtp_depth=1", SF_DIAGNOSIS_STALE},
+    {"fp8-amax-wrong-group", CASE_TP2 " precision.compute=fp8 mode=isolated", SF_DIAGNOSIS_UNSYNCHRONISED},
+    {"fp8-amax-wrong-group", CASE_TP2 " layout.sp=true precision.compute=fp8 mode=isolated", SF_DIAGNOSIS_UNSYNCHRONISED},
+    {"fp8-layer-exempt-local-index", "model.layers=2 layout.pp=2 precision.compute=fp8 precision.fp8_bf16_first=1 mode=isolated",
+     SF_DIAGNOSIS_SHIFTED},
+    {"fp8-wrong-cast", "precision.compute=fp8 mode=isolated", SF_DIAGNOSIS_STALE},
+    {"fp8-wrong-cast", CASE_TP2 " precision.compute=fp8 model.activation=swiglu model.bias=on", SF_DIAGNOSIS_STALE},
+    {"cp-attn-bwd-wrong", "layout.cp=2 model.seq=8 mode=isolated", SF_DIAGNOSIS_MISSING_REDUCTION},
+    {"cp-attn-bwd-wrong", CASE_TP2 " layout.cp=2 model.seq=8 model.positions=rotary train.microbatch_size=2",
+     SF_DIAGNOSIS_MISSING_REDUCTION},
+    {"norm-ep-undercount", CASE_TP2 " layout.sp=true moe.experts=2 moe.topk=2", SF_DIAGNOSIS_MISSING_REDUCTION},
+    {"etp-ep1-wrong-dp-group", "layout.dp=2 layout.etp=2 train.microbatches=2 moe.experts=2", SF_DIAGNOSIS_EXTRA_REDUCTION},
+    {"cp-local-loss-mean", "layout.cp=2 train.loss_norm=per_microbatch data.mask=sparse model.seq=8 mode=isolated", SF_DIAGNOSIS_SCALE},
+    {"mtp-local-token-norm", "layout.cp=2 model.mtp_depth=1 mode=isolated", SF_DIAGNOSIS_SCALE},
+    {"vpp-gradsync-wrong-mb", VPP " layout.dp=2 train.microbatches=4", SF_DIAGNOSIS_UNSYNCHRONISED},
+    {"vpp-gradsync-wrong-mb", VPP " layout.cp=2 train.microbatches=2", SF_DIAGNOSIS_UNSYNCHRONISED},
+    {"recompute-wrong-tp-group",
+     CASE_TP2 " layout.dp=2 train.microbatches=2 train.recompute_layers=1 layout.recompute_sharded=true layout.order=dp-tp-cp-ep-pp",
+     SF_DIAGNOSIS_NEIGHBOUR},
+    {"xattn-qkv-wrong-tp-group", CASE_TP2 " layout.dp=2 train.microbatches=2 model.memory_seq=1 layout.order=dp-tp-cp-ep-pp",
+     SF_DIAGNOSIS_MISSING_REDUCTION},
+    {"xattn-qkv-wrong-tp-group", CASE_TP2 " layout.sp=true layout.dp=2 train.microbatches=2 model.memory_seq=2 layout.order=dp-tp-cp-ep-pp",
+     SF_DIAGNOSIS_NEIGHBOUR},
+};
+
 /* In a second run and from a log of the first alike; the judgement stays. */
 /* long: its table */
 static void test_engine_diagnose_says_what_was_planted(void **state) {
   (void)state;
-  static const struct {
-    const char *plant, *assignments;
-    enum sf_diagnosis_class cls;
-  } rows[] = {
-      {"rowparallel-bias-xtp", CASE_TP2, SF_DIAGNOSIS_REPEATED_TERM},
-      {"sp-final-ln-nosync", CASE_TP2 " layout.sp=true", SF_DIAGNOSIS_MISSING_REDUCTION},
-      {"linear-frozen-dgrad-noar", CASE_TP2 " train.frozen=fc1", SF_DIAGNOSIS_MISSING_REDUCTION},
-      {"linear-frozen-dgrad-noar", CASE_TP2 " train.frozen=qkv layout.sp=true mode=isolated", SF_DIAGNOSIS_MISSING_REDUCTION},
-      {"accum-first-mb-only", "mode=e2e train.microbatches=2", SF_DIAGNOSIS_MISSING_REDUCTION},
-      {"attn-dq-wrong", "mode=e2e model.heads=2 model.kv_heads=2 model.seq=4 layout.tp=2", SF_DIAGNOSIS_PART},
-      {"adam-synthetic-step", "mode=e2e train.lr_micro=1000", SF_DIAGNOSIS_SCALE},
-      {"p2p-free-before-sent", "model.layers=2 layout.pp=2", SF_DIAGNOSIS_STALE},
-      {"ls-local-vocab", CASE_TP2 " train.label_smoothing_milli=100", SF_DIAGNOSIS_UNSYNCHRONISED},
-      {"linear-frozen-dgrad-noar", LATENTS_TP2 " train.frozen=qkv mode=isolated", SF_DIAGNOSIS_MISSING_REDUCTION},
-      {"linear-frozen-dgrad-noar", LATENTS_TP2 " train.frozen=qkv model.q_lora_rank=8 layout.sp=true", SF_DIAGNOSIS_MISSING_REDUCTION},
-      {"padmask-wrong-tp-group",
-       CASE_TP2
-       " layout.sp=true layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp moe.experts=4 moe.topk=2 moe.aux_micro=1000 moe.z_micro=1000 "
-       "data.padding=3 model.seq=8 mode=isolated",
-       SF_DIAGNOSIS_NEIGHBOUR},
-      {"padmask-wrong-tp-group",
-       CASE_TP2 " layout.sp=true layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp moe.experts=4 moe.topk=2 moe.aux_micro=1000 "
-                "moe.scope=microbatch moe.router=sigmoid data.padding=3 model.seq=8 mode=isolated",
-       SF_DIAGNOSIS_NEIGHBOUR},
-      {"mla-kpos-grad-noar", LATENTS_TP2, SF_DIAGNOSIS_MISSING_REDUCTION},
-      {"mla-kpos-grad-noar", LATENTS_TP2 " layout.sp=true mode=isolated", SF_DIAGNOSIS_MISSING_REDUCTION},
-      {"tp-overlap-wgrad-wrong", CASE_TP2 " layout.sp=true layout.tp_overlap=true", SF_DIAGNOSIS_STALE},
-      {"tp-overlap-wgrad-wrong", CASE_TP2 " layout.sp=true layout.tp_overlap=true mode=isolated model.tied=true", SF_DIAGNOSIS_STALE},
-      {"tp-overlap-wgrad-wrong", CASE_TP2 " layout.sp=true layout.tp_overlap=true mode=isolated model.mtp_depth=1", SF_DIAGNOSIS_STALE},
-      {"fp8-amax-wrong-group", CASE_TP2 " precision.compute=fp8 mode=isolated", SF_DIAGNOSIS_UNSYNCHRONISED},
-      {"fp8-amax-wrong-group", CASE_TP2 " layout.sp=true precision.compute=fp8 mode=isolated", SF_DIAGNOSIS_UNSYNCHRONISED},
-      {"fp8-layer-exempt-local-index", "model.layers=2 layout.pp=2 precision.compute=fp8 precision.fp8_bf16_first=1 mode=isolated",
-       SF_DIAGNOSIS_SHIFTED},
-      {"fp8-wrong-cast", "precision.compute=fp8 mode=isolated", SF_DIAGNOSIS_STALE},
-      {"fp8-wrong-cast", CASE_TP2 " precision.compute=fp8 model.activation=swiglu model.bias=on", SF_DIAGNOSIS_STALE},
-      {"cp-attn-bwd-wrong", "layout.cp=2 model.seq=8 mode=isolated", SF_DIAGNOSIS_MISSING_REDUCTION},
-      {"cp-attn-bwd-wrong", CASE_TP2 " layout.cp=2 model.seq=8 model.positions=rotary train.microbatch_size=2",
-       SF_DIAGNOSIS_MISSING_REDUCTION},
-      {"norm-ep-undercount", CASE_TP2 " layout.sp=true moe.experts=2 moe.topk=2", SF_DIAGNOSIS_MISSING_REDUCTION},
-      {"etp-ep1-wrong-dp-group", "layout.dp=2 layout.etp=2 train.microbatches=2 moe.experts=2", SF_DIAGNOSIS_EXTRA_REDUCTION},
-      {"cp-local-loss-mean", "layout.cp=2 train.loss_norm=per_microbatch data.mask=sparse model.seq=8 mode=isolated", SF_DIAGNOSIS_SCALE},
-      {"mtp-local-token-norm", "layout.cp=2 model.mtp_depth=1 mode=isolated", SF_DIAGNOSIS_SCALE},
-      {"vpp-gradsync-wrong-mb", VPP " layout.dp=2 train.microbatches=4", SF_DIAGNOSIS_UNSYNCHRONISED},
-      {"vpp-gradsync-wrong-mb", VPP " layout.cp=2 train.microbatches=2", SF_DIAGNOSIS_UNSYNCHRONISED},
-      {"recompute-wrong-tp-group",
-       CASE_TP2 " layout.dp=2 train.microbatches=2 train.recompute_layers=1 layout.recompute_sharded=true layout.order=dp-tp-cp-ep-pp",
-       SF_DIAGNOSIS_NEIGHBOUR},
-      {"xattn-qkv-wrong-tp-group", CASE_TP2 " layout.dp=2 train.microbatches=2 model.memory_seq=1 layout.order=dp-tp-cp-ep-pp",
-       SF_DIAGNOSIS_MISSING_REDUCTION},
-      {"xattn-qkv-wrong-tp-group",
-       CASE_TP2 " layout.sp=true layout.dp=2 train.microbatches=2 model.memory_seq=2 layout.order=dp-tp-cp-ep-pp", SF_DIAGNOSIS_NEIGHBOUR},
-  };
   struct sf_engine *engine = engine_make();
-  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-    struct sf_case c = case_make(rows[i].assignments);
+  for (size_t i = 0; i < sizeof diagnosed / sizeof diagnosed[0]; i++) {
+    struct sf_case c = case_make(diagnosed[i].assignments);
     struct sf_chunk_log log = {0};
     struct sf_outcome outcome;
-    plant(&c, rows[i].plant);
+    plant(&c, diagnosed[i].plant);
     sf_engine_run(engine, &c, &log, &outcome);
-    if (outcome.verdict != SF_VERDICT_FINDING) fail_msg("%s: %s is not found", rows[i].plant, rows[i].assignments);
+    if (outcome.verdict != SF_VERDICT_FINDING) fail_msg("%s: %s is not found", diagnosed[i].plant, diagnosed[i].assignments);
     assert_string_equal(outcome.diagnosis.text, "");
     const int32_t findings = sf_engine_judgement(engine)->finding_count;
     sf_engine_diagnose(engine, &c, NULL, &outcome);
     const struct sf_diagnosis again = outcome.diagnosis;
     sf_engine_diagnose(engine, &c, &log, &outcome);
-    if (again.cls != rows[i].cls) fail_msg("%s: %s: %s", rows[i].plant, sf_diagnosis_class_name(again.cls), again.text);
+    if (again.cls != diagnosed[i].cls) fail_msg("%s: %s: %s", diagnosed[i].plant, sf_diagnosis_class_name(again.cls), again.text);
     assert_string_equal(outcome.diagnosis.text, again.text);
     assert_int_equal(sf_engine_judgement(engine)->finding_count, findings);
     sf_chunk_log_destroy(&log);
@@ -486,8 +487,34 @@ static void test_engine_diagnose_ranks_that_do_not_meet_get_the_tensor_before(vo
   sf_engine_destroy(engine);
 }
 
+/* What is wrong beside the first tensor, as a rule that no right tensor keeps. */
+static void test_engine_run_pattern_is_of_all_wrong_tensors_and_no_others(void **state) {
+  (void)state;
+  static const struct {
+    const char *plant, *assignments, *pattern;
+  } rows[] = {
+      {"accum-first-mb-only", "train.microbatches=2", "all 9 main gradients are wrong"},
+      {"ep-grad-no-divide", "layout.dp=2 layout.ep=2 moe.experts=2 train.microbatches=2",
+       "both main gradients of experts are wrong, and none of the other 8"},
+      {"sp-final-ln-nosync", CASE_TP2 " layout.sp=true model.norm=layer",
+       "both main gradients of decoder.final_layernorm are wrong, and none of the other 14"},
+      {"sp-final-ln-nosync", CASE_TP2 " layout.sp=true", ""}, /* one tensor alone */
+  };
+  struct sf_engine *engine = engine_make();
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    struct sf_case c = case_make(rows[i].assignments);
+    struct sf_outcome outcome;
+    plant(&c, rows[i].plant);
+    sf_engine_run(engine, &c, NULL, &outcome);
+    assert_int_equal(outcome.verdict, SF_VERDICT_FINDING);
+    assert_string_equal(outcome.pattern, rows[i].pattern);
+  }
+  sf_engine_destroy(engine);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_engine_run_pattern_is_of_all_wrong_tensors_and_no_others),
       cmocka_unit_test(test_engine_run_clean_case_passes_and_repeats),
       cmocka_unit_test(test_engine_run_lists_each_culprit),
       cmocka_unit_test(test_engine_run_layouts_of_one_function_share_the_reference),
