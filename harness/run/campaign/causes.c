@@ -62,6 +62,27 @@ static void names_of(struct names *out, const char *signature) {
   if (kind) *kind = '\0', out->kind = kind + 1;
 }
 
+/* The axes but for those whose ranks have other data, or may come from such: a fault of the ranks that share a gradient takes any. */
+static void other_axes(char out[SF_SIGNATURE_TEXT], const char *axes) {
+  static const char *const of_data[] = {"dp", "cp", "edp", "ep", "etp"};
+  out[0] = '\0';
+  for (size_t length; *axes; axes += length + (axes[length] == '+')) {
+    bool is_data = false;
+    length = strcspn(axes, "+");
+    for (size_t i = 0; i < sizeof of_data / sizeof of_data[0]; i++)
+      is_data |= strlen(of_data[i]) == length && strncmp(of_data[i], axes, length) == 0;
+    const size_t at = strlen(out);
+    if (!is_data) snprintf(out + at, SF_SIGNATURE_TEXT - at, "+%.*s", (int)length, axes);
+  }
+}
+
+static bool axes_differ_in_data_alone(const char *axes, const char *other) {
+  char rest[SF_SIGNATURE_TEXT], other_rest[SF_SIGNATURE_TEXT];
+  other_axes(rest, axes);
+  other_axes(other_rest, other);
+  return strcmp(rest, other_rest) == 0;
+}
+
 /* Whether kind and module of b are among what is wrong in a's smallest case, in whatever class. */
 static bool shows(const struct sf_cause_evidence *a, const struct names *b) {
   struct names line;
@@ -145,7 +166,8 @@ bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct 
              other_why = says_why(a->diagnosis) && says_why(b->diagnosis) && !same_why;
   if (same_why) return same_module || (same_kind && same_axes) || a_shows_b || b_shows_a;
   if (same_module && same_kind) { /* what is shown says nothing then: each smallest case shows its own tensor */
-    const bool near = same_axes || (strcmp(one.kind, other.kind) == 0 && strcmp(one.cls, other.cls) == 0);
+    const bool near = same_axes || (strcmp(one.kind, other.kind) == 0 && strcmp(one.cls, other.cls) == 0 &&
+                                    axes_differ_in_data_alone(one.axes, other.axes));
     return *one.axes && ((near && !other_why) || of_one_sum(a->diagnosis->cls, b->diagnosis->cls, same_axes));
   }
   if (a_shows_b && b_shows_a && (same_module || same_kind)) return true;
