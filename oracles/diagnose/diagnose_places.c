@@ -295,7 +295,8 @@ static void explain_fused(struct sf_fit *fit, bool of_rows) {
   for (int mistake = 0; mistake < FUSED_MISTAKES; mistake++) {
     order_of(order, v, cut, size, (enum fused_mistake)mistake);
     const struct fused fused = {(enum fused_mistake)mistake, of_rows, order};
-    sf_fit_offer(fit, SF_DIAGNOSIS_FUSED_ORDER, sf_fit_left(fit, predict_fused, &fused), "the fused %s %s", parts, what[mistake]);
+    sf_fit_offer(fit, SF_DIAGNOSIS_FUSED_ORDER, sf_fit_left(fit, predict_fused, &fused), "parts of a fused projection %s: %s",
+                 what[mistake], parts);
   }
 }
 

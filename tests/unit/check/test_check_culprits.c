@@ -281,7 +281,8 @@ static void test_check_run_causes_are_named(void **state) {
       {exchanged, "{}", SF_DIAGNOSIS_PERMUTED, "rank 0 holds the piece of rank 1"},
       {one_row, "{}", SF_DIAGNOSIS_PART, "only rows 2 of 4 are wrong"},
       {not_finite, "{}", SF_DIAGNOSIS_PART, "only rows 1 of 4 are wrong"},
-      {contiguous_cut, "{\"tp\": [0, 1]}", SF_DIAGNOSIS_FUSED_ORDER, "gate and up are cut into contiguous pieces"},
+      {contiguous_cut, "{\"tp\": [0, 1]}", SF_DIAGNOSIS_FUSED_ORDER,
+       "are cut into contiguous pieces, where each rank needs a piece of each part: gate and up"},
       {nothing_simple, "{}", SF_DIAGNOSIS_UNKNOWN, "no simple cause explains the error"},
   };
   for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++) {

@@ -351,7 +351,7 @@ static void test_diagnose_contiguous_cut_of_gate_and_up_is_fused_order(void **st
   static struct bench b;
   bench_open(&b, 2, 1, 16, 5, SF_CUT_GATE_UP, SF_CUT_NONE);
   for (int32_t rank = 0; rank < 2; rank++) memcpy(b.data[rank], b.x + rank * 8 * 5, 8 * 5 * sizeof(float));
-  diagnose_says(&b, SF_DIAGNOSIS_FUSED_ORDER, "gate and up are cut into contiguous pieces");
+  diagnose_says(&b, SF_DIAGNOSIS_FUSED_ORDER, "are cut into contiguous pieces, where each rank needs a piece of each part: gate and up");
 }
 
 static void test_diagnose_gate_and_up_exchanged_is_fused_order(void **state) {
