@@ -64,8 +64,8 @@ NOT_RUN = {
     ("harness/docs/mpi-slurm.md", "mpirun --oversubscribe -n 4 build/shardfuzz fuzz --backend nccl --device cuda"): GPU,
     ("harness/docs/mpi-slurm.md", "ci/gpu.sh"): GPU,
     ("harness/docs/tolerance.md", "ninja -C build bench_ratio bench_sensitivity"): MEASURES,
-    ("harness/docs/tolerance.md", "build/tests/bench/bench_sensitivity --cases 1000 --seed 11 --runs 0 --ladder 1 >sensitivity.json"): MEASURES,
-    ("harness/docs/tolerance.md", "build/tests/bench/bench_ratio --cases 1000 --seed 11 --layouts 2 >ratio.json"): MEASURES,
+    ("harness/docs/tolerance.md", "build/tests/bench/bench_sensitivity --cases 300 --seed 11 --runs 0 --ladder 1 >sensitivity.json"): MEASURES,
+    ("harness/docs/tolerance.md", "build/tests/bench/bench_ratio --cases 700 --seed 11 --layouts 2 >ratio.json"): MEASURES,
     ("harness/docs/tolerance.md", "python3 tests/bench/oracles/plot_tolerance.py --figures ratio.json sensitivity.json"): MEASURES,
 }
 # Documents that need PyTorch: tests/python/test_documents.py runs them.
