@@ -73,9 +73,11 @@ static const struct {
     {"layout.vpp needs layout.pp > 1", NULL},
     {"layout.vpp excludes layout.pp_first_layers > 0", NULL},
     {"layout.vpp excludes layout.pp_last_layers > 0", NULL},
-    {"layout.pp - has(layout.pp_first_layers) - has(layout.pp_last_layers) <= model.layers - layout.pp_first_layers - layout.pp_last_layers",
+    {"layout.pp - has(layout.pp_first_layers) - has(layout.pp_last_layers) <= model.layers - layout.pp_first_layers - "
+     "layout.pp_last_layers",
      "every stage needs a layer"},
-    {"layout.pp - has(layout.pp_first_layers) - has(layout.pp_last_layers) divides model.layers - layout.pp_first_layers - layout.pp_last_layers",
+    {"layout.pp - has(layout.pp_first_layers) - has(layout.pp_last_layers) divides model.layers - layout.pp_first_layers - "
+     "layout.pp_last_layers",
      "the other stages share the layers evenly"},
     {"layout.pp * layout.vpp divides model.layers if layout.vpp > 1", NULL},
     {"layout.dp * layout.pp divides train.microbatches if layout.vpp > 1", "interleaved microbatches go in groups of layout.pp"},

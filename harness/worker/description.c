@@ -84,7 +84,8 @@ static enum sf_status read_field(struct field *out, const char *path, const json
                   &step, "layout", &layout, "needs", &needs) != 0) {
     return sf_error_set(
         error, SF_EINPUT,
-        "describe: fields.%s: expected {\"choices\": [..]} or {\"min\": 1, \"max\": 8, \"step\": 1}, perhaps with \"layout\": true, \"needs\": {..}",
+        "describe: fields.%s: expected {\"choices\": [..]} or {\"min\": 1, \"max\": 8, \"step\": 1}, perhaps with \"layout\": true, "
+        "\"needs\": {..}",
         path);
   }
   const bool whole = !choices && min <= max && step >= 1;

@@ -124,8 +124,10 @@ const struct sf_op sf_ops_block_softmax[] = {
      .sizes = {SF_OP_MATRIX(ROWS, COLS), SF_OP_VECTOR_WITH(ROWS, 1 << BEGINS), SF_OP_VECTOR(ROWS), SF_OP_VECTOR(ROWS)},
      .formula =
          "new max = max(max, largest s seen), new sum = sum exp(max - new max) + sum_j exp(s - new max) over what row i sees\n"
-         "Before the first block max is -infinity and sum 0. A row that sees nothing in this block, or -infinity alone with max -infinity, keeps both.\n"
-         "Row i sees columns end - window .. end - 1 (window 0: from 0), end = visible - hidden + i, as far as the block has them, and with begins none before begins[i] - column.",
+         "Before the first block max is -infinity and sum 0. A row that sees nothing in this block, or -infinity alone with max "
+         "-infinity, keeps both.\n"
+         "Row i sees columns end - window .. end - 1 (window 0: from 0), end = visible - hidden + i, as far as the block has them, and "
+         "with begins none before begins[i] - column.",
      .prepare = stats_prepare,
      .reference = stats},
     {SF_OP_ALONE("block_softmax_probs"),
@@ -163,7 +165,8 @@ const struct sf_op sf_ops_block_softmax[] = {
      .sizes = {SF_OP_MATRIX(ROWS, COLS), SF_OP_VECTOR_WITH(ROWS, 1 << BEGINS), SF_OP_VECTOR_WITH(ROWS, 1 << SINK), SF_OP_MATRIX(ROWS, COLS),
                SF_OP_VECTOR_WITH(SF_OP_ONE, 1 << SINK)},
      .formula =
-         "ds[i,j] = p (ds - dot), dot = sum_j p ds, over what row i sees (as block_softmax_stats); 0 elsewhere. ds holds dp before the call.\n"
+         "ds[i,j] = p (ds - dot), dot = sum_j p ds, over what row i sees (as block_softmax_stats); 0 elsewhere. ds holds dp before the "
+         "call.\n"
          "sink_grad = sink_grad - sum_i sink_probs[i] dot[i]: it accumulates.",
      .prepare = bwd_prepare,
      .reference = bwd},

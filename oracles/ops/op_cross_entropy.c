@@ -85,7 +85,8 @@ const struct sf_op sf_ops_cross_entropy[] = {
      .sizes = {SF_OP_MATRIX(ROWS, COLS), SF_OP_VECTOR(ROWS), SF_OP_VECTOR(ROWS), SF_OP_VECTOR(ROWS), SF_OP_VECTOR(ROWS)},
      .formula =
          "sum[i] = sum_j exp(logits[i,j] - max[i]), target[i] = logits[i,labels[i]-first] - max[i] where that column is here, else 0\n"
-         "logits are the columns first .. first + cols - 1 of the vocabulary; max is of all shards. The loss is log(sum over shards) - target. No label is an ignored one by itself.",
+         "logits are the columns first .. first + cols - 1 of the vocabulary; max is of all shards. The loss is log(sum over shards) - "
+         "target. No label is an ignored one by itself.",
      .prepare = sum_exp_prepare,
      .reference = sum_exp},
     {SF_OP_ALONE("ce_sum_shifted"),
@@ -109,7 +110,8 @@ const struct sf_op sf_ops_cross_entropy[] = {
                SF_OP_MATRIX(ROWS, COLS)},
      .formula =
          "dlogits[i,j] = (exp(logits[i,j] - max[i]) / sum[i] - other_share - label_share [j = labels[i] - first]) weight[i]\n"
-         "logits are the columns first .. first + cols - 1 of the vocabulary: a label elsewhere takes label_share from no column here. An ignored token has weight 0;\n"
+         "logits are the columns first .. first + cols - 1 of the vocabulary: a label elsewhere takes label_share from no column here. An "
+         "ignored token has weight 0;\n"
          "the loss's mean is part of weight too. label_share 1 and other_share 0 are without label smoothing.",
      .prepare = grad_prepare,
      .reference = grad},

@@ -122,7 +122,8 @@ const struct sf_op sf_ops_elementwise[] = {
      .sizes = {SF_OP_VECTOR(COUNT), SF_OP_VECTOR(COUNT)},
      .formula =
          "out = factor x in E4M3 or E5M2; the product in fp32, then nearest, ties to even\n"
-         "factor is the scale, largest number of the format / amax, say: it multiplies. Beyond 448 (E4M3, the kind without infinity) or 57344 (E5M2),\n"
+         "factor is the scale, largest number of the format / amax, say: it multiplies. Beyond 448 (E4M3, the kind without infinity) or "
+         "57344 (E5M2),\n"
          "infinities too, the largest number with its sign; NaN stays NaN.",
      .reference = cast_f8},
     {0},

@@ -134,7 +134,8 @@ const struct sf_op sf_ops_norm[] = {
      .formula =
          "norm 1 (LayerNorm): mean = mean_j x, rstd = 1 / sqrt(mean_j (x - mean)^2 + 1e-5), y = (x - mean) rstd w + b\n"
          "norm 0 (RMSNorm):   mean = 0, rstd = 1 / sqrt(mean_j x^2 + 1e-5), y = x rstd w\n"
-         "epsilon 1e-5 stands under the root; the variance is divided by cols. stats holds mean, rstd of each row, in fp32; RMSNorm's mean is written as 0.\n"
+         "epsilon 1e-5 stands under the root; the variance is divided by cols. stats holds mean, rstd of each row, in fp32; RMSNorm's "
+         "mean is written as 0.\n"
          "y is rounded once: x rstd is not rounded before it meets w.",
      .reference = fwd},
     {.name = "norm_bwd",

@@ -63,7 +63,8 @@ const struct sf_op sf_ops_rows[] = {
                SF_OP_MATRIX(ROWS, SF_OP_TWICE + HALF)},
      .formula =
          "y[i,j] = x[i,j] cos - x[i,half+j] sin, y[i,half+j] = x[i,half+j] cos + x[i,j] sin; cos = cos_sin[t,j], sin = cos_sin[t,half+j]\n"
-         "Column j is paired with j + half (rotate half), not with its neighbour. Row i reads row t = first + i div (repeat + 1) of the table: repeat + 1 rows share a position.\n"
+         "Column j is paired with j + half (rotate half), not with its neighbour. Row i reads row t = first + i div (repeat + 1) of the "
+         "table: repeat + 1 rows share a position.\n"
          "inverse: sin with the other sign, which is the backward.",
      .reference = rotate},
     {.name = "embedding_fwd",
@@ -85,7 +86,8 @@ const struct sf_op sf_ops_rows[] = {
      SF_OP_ATTRS({"first", 60, .size = true}),
      .sizes = {SF_OP_MATRIX(ROWS, COLS), SF_OP_VECTOR(ROWS), SF_OP_MATRIX(VOCAB, COLS)},
      .formula =
-         "dw[ids[i] - first] = dw[ids[i] - first] + dy[i] where ids[i] lies within, as forward: it accumulates, and ids occur more than once",
+         "dw[ids[i] - first] = dw[ids[i] - first] + dy[i] where ids[i] lies within, as forward: it accumulates, and ids occur more than "
+         "once",
      .prepare = embedding_bwd_prepare,
      .reference = embedding_bwd,
      .product = true},

@@ -126,7 +126,8 @@ const struct sf_op sf_ops_softmax[] = {
      .sizes = {SF_OP_MATRIX(N, N), SF_OP_MATRIX(N, N), SF_OP_VECTOR_WITH(N, 1 << 1), SF_OP_MATRIX(N, N),
                SF_OP_VECTOR_WITH(SF_OP_ONE, 1 << 1)},
      .formula =
-         "ds[i,j] = p (dp - dot), dot = sum_j p dp, over the columns that row i sees (as forward); 0 elsewhere, whatever dp and p hold there\n"
+         "ds[i,j] = p (dp - dot), dot = sum_j p dp, over the columns that row i sees (as forward); 0 elsewhere, whatever dp and p hold "
+         "there\n"
          "sink_grad = sink_grad - sum_i sink_probs[i] dot[i]: it accumulates.",
      .reference = causal_bwd},
     {.name = "softmax_fwd",
@@ -141,7 +142,8 @@ const struct sf_op sf_ops_softmax[] = {
      .wide_with = 1 << 0,
      .formula =
          "p[i,j] = exp(s[i,j] - m) / sum, over the columns that row i sees, m being their largest; 0 elsewhere\n"
-         "Row i sees all columns; with causal columns 0 .. cols - rows + i: the last row sees all, as the last query of a longer sequence of keys. rows <= cols then.\n"
+         "Row i sees all columns; with causal columns 0 .. cols - rows + i: the last row sees all, as the last query of a longer sequence "
+         "of keys. rows <= cols then.\n"
          "s is scaled already. A row of -infinity alone is NaN.",
      .reference = rows_fwd},
     {.name = "softmax_bwd",

@@ -68,7 +68,8 @@ const struct sf_op sf_ops_sums[] = {
      .sizes = {{M, K, .turned_with = 1 << 0}, {K, N, .turned_with = 1 << 1}, SF_OP_MATRIX(M, N)},
      .formula =
          "c = alpha op(a) op(b), with accumulate c = c + alpha op(a) op(b); op is the transposed matrix with trans_a, trans_b\n"
-         "Without accumulate what c held is not read, be it NaN; with k = 0 c becomes 0, with accumulate it stays. alpha is a factor like any other: 0 times infinity is NaN.\n"
+         "Without accumulate what c held is not read, be it NaN; with k = 0 c becomes 0, with accumulate it stays. alpha is a factor like "
+         "any other: 0 times infinity is NaN.\n"
          "Sums are fp32 in any order; c is rounded once, to the case's format.",
      .reference = gemm,
      .product = true},

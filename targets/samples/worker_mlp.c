@@ -5,8 +5,10 @@
 #include <mpi.h>
 
 #define DESCRIPTION \
-  "{\"name\": \"sample-mlp-c\", \"draws\": 4, \"fields\": {\"ranks\": {\"choices\": [1, 2, 4], \"layout\": true}, \"tokens\": {\"min\": 1, \"max\": 8}, " \
-  "\"hidden\": {\"min\": 8, \"max\": 32, \"step\": 8}, \"seed\": {\"min\": 0, \"max\": 1000}, \"bug\": {\"choices\": [\"none\", \"no-reduce\"], \"layout\": true}}}"
+  "{\"name\": \"sample-mlp-c\", \"draws\": 4, \"fields\": {\"ranks\": {\"choices\": [1, 2, 4], \"layout\": true}, " \
+  "\"tokens\": {\"min\": 1, \"max\": 8}, \"hidden\": {\"min\": 8, \"max\": 32, \"step\": 8}, \"seed\": {\"min\": 0, \"max\": 1000}, " \
+  "\"bug\": {\"choices\": [\"none\", \"no-reduce\"], \"layout\": true}}}"
+
 static struct sf_worker_rank me;
 static float x[256], fc1[256], fc2[256]; /* the input; what the products put out */
 

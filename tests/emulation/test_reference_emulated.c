@@ -42,7 +42,8 @@ static struct sf_outcome run_on(enum sf_device_kind kind, const struct sf_case *
 
 /* Tokens x hidden x width of the MLP reaches the size from which copies pay, attention does not. */
 #define LARGE \
-  "mode=isolated model.hidden=256 model.heads=2 model.kv_heads=2 model.head_dim=128 model.ffn=1024 model.seq=128 model.vocab=64 model.vocab_padded=64 " \
+  "mode=isolated model.hidden=256 model.heads=2 model.kv_heads=2 model.head_dim=128 model.ffn=1024 model.seq=128 model.vocab=64 " \
+  "model.vocab_padded=64 " \
   "model.bias=true layout.tp=2 seed=4"
 
 static struct sf_case large_case(const char *more, const char *plant) {

@@ -285,7 +285,8 @@ const struct sf_command sf_command_fuzz = {
     .summary = "run a campaign of random cases",
     .help =
         "Draws random models and layouts, runs each on its ranks and on one device, compares every tensor, and shrinks failing cases.\n"
-        "For operations (--target op:NAME, plugins of operations) it draws cases of one operation each, runs each twice and compares it with a\n"
+        "For operations (--target op:NAME, plugins of operations) it draws cases of one operation each, runs each twice and compares it "
+        "with a\n"
         "reference in fp64. Without --cases and --time it goes on until it is interrupted.",
     SF_OPTIONS_ARE(options),
     .flags_bytes = sizeof(struct fuzz_flags),

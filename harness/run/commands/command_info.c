@@ -306,7 +306,8 @@ const struct sf_command sf_command_describe = {
     .summary = "show mesh, groups and shapes of a case",
     .arguments = "CASE.json",
     .help =
-        "Shows what a case means: model, mesh, groups, what each rank holds; for an operation its operands, their shapes, formats and values, and its formula.",
+        "Shows what a case means: model, mesh, groups, what each rank holds; for an operation its operands, their shapes, formats and "
+        "values, and its formula.",
     SF_ARGUMENTS_ARE(1, 1, struct info_flags, arguments),
     .flags_bytes = sizeof(struct info_flags),
     .run = describe,

@@ -191,9 +191,11 @@ const struct sf_command sf_command_power = {
     .name = "power",
     .summary = "search planted bugs blind, and count false alarms",
     .help =
-        "Searches for planted bugs, of which the generator knows nothing. Says for each whether it was found, after how many cases, whether\n"
+        "Searches for planted bugs, of which the generator knows nothing. Says for each whether it was found, after how many cases, "
+        "whether\n"
         "the first divergence was where the plant table expects it, and what it was shrunk to. Mutants that are never found\n"
-        "are run again to tell whether they change anything. Exits 1 when it missed a plant, a mutant survived, or a case without a plant failed.",
+        "are run again to tell whether they change anything. Exits 1 when it missed a plant, a mutant survived, or a case without a plant "
+        "failed.",
     SF_OPTIONS_ARE(options),
     .flags_bytes = sizeof(struct power_flags),
     .set_defaults = set_defaults,

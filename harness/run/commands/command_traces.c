@@ -152,7 +152,8 @@ const struct sf_command sf_command_check = {
     .arguments = "REF CAND...",
     .help =
         "Judges traces of any framework by the trace of one device. Each is a folder with one safetensors file per rank, in the format of\n"
-        "targets/trace_format.md; REF also has the noise levels that shardfuzz noise makes. Exits 0 when nothing was found, 1 on a finding.",
+        "targets/trace_format.md; REF also has the noise levels that shardfuzz noise makes. Exits 0 when nothing was found, 1 on a "
+        "finding.",
     SF_OPTIONS_ARE(check_options),
     SF_ARGUMENTS_ARE(2, 100000, struct check_flags, traces),
     .flags_bytes = sizeof(struct check_flags),
@@ -191,8 +192,10 @@ const struct sf_command sf_command_noise = {
     .summary = "measure a reference's noise levels from perturbed runs",
     .arguments = "REF DRAW...",
     .help =
-        "Measures how far rounding alone moves each tensor of REF, from perturbed runs of it, and writes REF/noise.safetensors for shardfuzz check.\n"
-        "Nine draws or more give the bounds of the method; fewer give wider ones, because the largest of a few distances is too small by chance.",
+        "Measures how far rounding alone moves each tensor of REF, from perturbed runs of it, and writes REF/noise.safetensors for "
+        "shardfuzz check.\n"
+        "Nine draws or more give the bounds of the method; fewer give wider ones, because the largest of a few distances is too small by "
+        "chance.",
     SF_OPTIONS_ARE(noise_options),
     SF_ARGUMENTS_ARE(2, 100000, struct noise_flags, traces),
     .flags_bytes = sizeof(struct noise_flags),
@@ -219,7 +222,8 @@ const struct sf_command sf_command_anchors = {
     .summary = "write a candidate's tensors, merged, for a reference to be made of them",
     .arguments = "CAND FOLDER",
     .help =
-        "Writes the logical tensors of a trace as the trace of one rank into FOLDER, which is there. A reference whose modules are each given what\n"
+        "Writes the logical tensors of a trace as the trace of one rank into FOLDER, which is there. A reference whose modules are each "
+        "given what\n"
         "the candidate's had shows errors that are far smaller than the rounding of a whole run (harness/docs/tolerance.md).",
     SF_ARGUMENTS_ARE(2, 2, struct anchors_flags, traces),
     .flags_bytes = sizeof(struct anchors_flags),

@@ -264,7 +264,8 @@ const struct sf_command sf_command_worker = {
     .summary = "run cases of a framework that a worker drives",
     .arguments = "CMD [CASES.jsonl...]",
     .help =
-        "Runs cases of a framework that CMD drives (targets/worker.md): reference and perturbed runs on one rank, the candidate on as many as\n"
+        "Runs cases of a framework that CMD drives (targets/worker.md): reference and perturbed runs on one rank, the candidate on as "
+        "many as\n"
         "the case says. Reads cases as JSON objects, one after the other, from the files or stdin. Prints a line for each case.",
     SF_OPTIONS_ARE(options),
     SF_ARGUMENTS_ARE(1, 1000, struct worker_flags, arguments),

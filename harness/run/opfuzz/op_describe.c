@@ -40,9 +40,12 @@ static void list_line(struct sf_text *out, const struct sf_op *op) {
 /* --- formulas ---------------------------------------------------------------------------------------------------------------- */
 
 static const char conventions[] =
-    "Matrices are row-major, a vector is one row. in: read; out: every element is written; inout: read, then written. An operand that is left out has no elements.\n"
-    "\"case\" is the case's format. Arithmetic is fp32, with sums in any order; what is stored is rounded once, nearest, ties to even. NaN and infinity come out as IEEE\n"
-    "arithmetic has it. i is a row and j a column from 0 on; mean_j and sum_j go over a row. A plugin declares an operation by its name, or forward and backward\n"
+    "Matrices are row-major, a vector is one row. in: read; out: every element is written; inout: read, then written. An operand that is "
+    "left out has no elements.\n"
+    "\"case\" is the case's format. Arithmetic is fp32, with sums in any order; what is stored is rounded once, nearest, ties to even. "
+    "NaN and infinity come out as IEEE\n"
+    "arithmetic has it. i is a row and j a column from 0 on; mean_j and sum_j go over a row. A plugin declares an operation by its name, "
+    "or forward and backward\n"
     "together by that of the family.\n";
 
 static const char *element_name(const struct sf_op *op, const struct sf_op_operand *operand) {

@@ -139,7 +139,8 @@ enum sf_status sf_store_add_verdict(struct sf_store *store, const struct sf_stor
 
 /* Which of two cases of a signature is shown: a shrunk case rather than any other, then the one with the smallest index. */
 #define IS_SHOWN                                                                                                                           \
-  "CASE WHEN excluded.min_json IS NULL THEN min_json IS NULL AND excluded.idx <= idx ELSE min_json IS NULL OR excluded.min_idx <= min_idx END"
+  "CASE WHEN excluded.min_json IS NULL THEN min_json IS NULL AND excluded.idx <= idx "                                                     \
+  "ELSE min_json IS NULL OR excluded.min_idx <= min_idx END"
 #define NEW_WHERE(column, condition) column " = CASE WHEN " condition " THEN excluded." column " ELSE " column " END"
 #define AGAIN_FIRST(column, declaration, kind, member, how) AGAIN_##how(#column)
 #define AGAIN(...) ", " AGAIN_FIRST(__VA_ARGS__)

@@ -200,7 +200,8 @@ static bool make_room(struct sf_engine *engine, const struct sf_case *c, struct 
   outcome->verdict = SF_VERDICT_SKIP;
   snprintf(
       outcome->text, sizeof outcome->text,
-      "it needs about %.3g GiB of memory (%.3g for its ranks, %.3g for the reference, %.3g for the tensors of both), and a case may use %.3g: try "
+      "it needs about %.3g GiB of memory (%.3g for its ranks, %.3g for the reference, %.3g for the tensors of both), and a case may use "
+      "%.3g: try "
       "fewer --jobs, --max-memory, or smaller ranges (--set) of layers, seq, steps and microbatches",
       sf_case_size_total(size) / gib, size.ranks / gib, size.reference / gib, size.trace / gib, limit / gib);
   return false;

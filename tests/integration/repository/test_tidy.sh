@@ -99,6 +99,7 @@ expect_line '^harness/base/path.c:1: include-path: '
 expect_line '^targets/size.c:601: file-size: 601 lines, at most 600'
 expect_line '^targets/size.h:301: file-size: 301 lines, at most 300'
 expect_line '^targets/columns.c:2: columns: 141, at most 140'
+expect_line '^targets/columns.c:3: columns: 222, at most 140' # a long text is cut, too
 expect_line '^targets/long.c:2: function-length: 71 lines'
 expect_line '^targets/alone.h:1: header-alone: .*size_t'
 expect_line '^harness/base/contract.h:5: contract: '
@@ -114,8 +115,8 @@ expect_line '^oracles/README.md:101: room-readme: 101 lines, at most 100'
 expect_line '^tests/many:1: folder-size: 31 files, at most 30'
 expect_line '^tests/README.md:1: room-readme: missing'
 count=$(wc -l <"$tree/build/report")
-if [ "$count" -ne 24 ]; then
-  echo "ci/tidy reported $count offences, 24 were made" >&2
+if [ "$count" -ne 25 ]; then
+  echo "ci/tidy reported $count offences, 25 were made" >&2
   failures=$((failures + 1))
 fi
 
@@ -123,4 +124,4 @@ if [ "$failures" -ne 0 ]; then
   cat "$tree/build/report" >&2
   exit 1
 fi
-echo "ci/tidy: 24 offences found, none where there was none"
+echo "ci/tidy: 25 offences found, none where there was none"

@@ -45,7 +45,8 @@ static void test_exact_tensors_of_the_reference_are_those_of_fp64_in_any_order(v
   exact_tensors_agree(EXACT "precision.compute=bf16 model.activation=swiglu model.positions=rotary", 100);
   exact_tensors_agree(
       EXACT
-      "precision.compute=bf16 model.qk_norm=true precision.residual_fp32=true model.parallel_residual=true model.post_norm=true precision.loss_scale_log2=8",
+      "precision.compute=bf16 model.qk_norm=true precision.residual_fp32=true model.parallel_residual=true model.post_norm=true "
+      "precision.loss_scale_log2=8",
       100);
   exact_tensors_agree(EXACT "precision.compute=fp16 model.tied=true model.positions=learned train.loss_norm=per_microbatch train.steps=2",
                       200);
@@ -63,7 +64,8 @@ static void test_exact_tensors_of_latent_attention_are_exact(void **state) {
 static void test_exact_tensors_of_long_contractions_are_exact(void **state) {
   (void)state;
   exact_tensors_agree(
-      "mode=isolated data.exact=true precision.compute=bf16 model.bias=true model.ffn=700 model.hidden=272 model.vocab=600 model.vocab_padded=600",
+      "mode=isolated data.exact=true precision.compute=bf16 model.bias=true model.ffn=700 model.hidden=272 model.vocab=600 "
+      "model.vocab_padded=600",
       20);
 }
 

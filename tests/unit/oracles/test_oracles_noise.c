@@ -271,7 +271,8 @@ static void test_noise_isolated_fp32_lets_gelu_by_erf_pass(void **state) {
     snprintf(
         words, sizeof words,
         "model.layers=1 model.hidden=8 model.heads=2 model.kv_heads=2 model.head_dim=4 model.ffn=8 model.vocab=8 model.vocab_padded=8 "
-        "model.seq=6 train.microbatches=1 train.microbatch_size=1 model.activation=gelu data.acts=sparse data.grads=sparse seed=%d " ISOLATED,
+        "model.seq=6 train.microbatches=1 train.microbatch_size=1 model.activation=gelu data.acts=sparse data.grads=sparse "
+        "seed=%d " ISOLATED,
         seed);
     struct sf_catalog *catalog = catalog_of(words);
     struct sf_expectations *expectations = NULL;

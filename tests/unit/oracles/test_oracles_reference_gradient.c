@@ -30,7 +30,8 @@ static struct sf_catalog *random_catalog(struct sf_pcg *pcg, bool moe, bool late
       words, sizeof words,
       "mode=e2e seed=%d model.layers=%d model.hidden=%d model.heads=%d model.kv_heads=%d model.head_dim=%d model.ffn=%d model.vocab=%d "
       "model.vocab_padded=%d model.seq=%d model.norm=%s model.activation=%s model.positions=%s model.bias=%s model.tied=%s "
-      "model.adapter=%s model.qk_norm=%s model.sinks=%s model.window=%d model.parallel_residual=%s train.microbatches=%d train.microbatch_size=%d train.loss_norm=%s data.mask=%s train.label_smoothing_milli=%d",
+      "model.adapter=%s model.qk_norm=%s model.sinks=%s model.window=%d model.parallel_residual=%s train.microbatches=%d "
+      "train.microbatch_size=%d train.loss_norm=%s data.mask=%s train.label_smoothing_milli=%d",
       pick(pcg, 1000), 1 + pick(pcg, 2), 6 + pick(pcg, 6), heads, kv_heads, 2 + 2 * pick(pcg, 3), 5 + pick(pcg, 8), vocab,
       vocab + pick(pcg, 4), 3 + pick(pcg, 4), norms[pick(pcg, 2)], activations[pick(pcg, 3)], positions[pick(pcg, 3)], flags[pick(pcg, 2)],
       flags[pick(pcg, 2)], flags[pick(pcg, 2)], flags[pick(pcg, 2)], flags[pick(pcg, 2)], pick(pcg, 5), flags[pick(pcg, 2)],
@@ -39,7 +40,8 @@ static struct sf_catalog *random_catalog(struct sf_pcg *pcg, bool moe, bool late
   size_t length = strlen(words);
   snprintf(
       words + length, sizeof words - length,
-      " train.dropout_milli=%d data.documents=%d data.padding=%d model.mtp_depth=%d train.mtp_weight_milli=%d model.post_norm=%s model.memory_seq=%d",
+      " train.dropout_milli=%d data.documents=%d data.padding=%d model.mtp_depth=%d train.mtp_weight_milli=%d model.post_norm=%s "
+      "model.memory_seq=%d",
       200 * pick(pcg, 3), 1 + pick(pcg, 4), pick(pcg, 4), pick(pcg, 3), 100 + pick(pcg, 2000), flags[pick(pcg, 2)], memory_seq);
   length = strlen(words);
   if (moe) random_moe(words + length, sizeof words - length, pcg);

@@ -84,7 +84,8 @@ static void test_run_overflowed_logits_choose_topk_experts(void **state) {
   struct trial t;
   trial_open(
       &t, SMALL_MODEL E2E
-      "precision.compute=fp16 moe.experts=8 moe.topk=2 moe.ffn=32 model.activation=relu2 train.weight_decay_milli=1000000 train.steps=3 train.lr_micro=1000000 ");
+      "precision.compute=fp16 moe.experts=8 moe.topk=2 moe.ffn=32 model.activation=relu2 train.weight_decay_milli=1000000 train.steps=3 "
+      "train.lr_micro=1000000 ");
   int64_t nans = 0;
   for (int32_t i = 0; i < t.candidate.count; i++) {
     const struct tensor *tensor = &t.candidate.tensors[i];

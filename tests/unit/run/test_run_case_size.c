@@ -61,7 +61,8 @@ static void test_case_size_is_near_what_is_measured(void **state) {
       LARGE "precision.compute=bf16 layout.cp=2 layout.pp=2 model.layers=2 train.microbatches=2",
       LARGE
       "precision.compute=bf16 train.steps=2 layout.tp=2 layout.dp=2 layout.zero=2 train.microbatches=2 reload.after_step=1 reload.tp=4",
-      "model.hidden=128 model.heads=4 model.kv_heads=4 model.head_dim=32 model.ffn=256 model.vocab=64 model.vocab_padded=64 model.seq=512 layout.tp=2",
+      "model.hidden=128 model.heads=4 model.kv_heads=4 model.head_dim=32 model.ffn=256 model.vocab=64 model.vocab_padded=64 model.seq=512 "
+      "layout.tp=2",
   };
   for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
     const struct sf_case c = case_make(texts[i]);

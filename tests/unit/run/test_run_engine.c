@@ -315,7 +315,8 @@ static const struct {
     {"linear-frozen-dgrad-noar", LATENTS_TP2 " train.frozen=qkv model.q_lora_rank=8 layout.sp=true", SF_DIAGNOSIS_MISSING_REDUCTION},
     {"padmask-wrong-tp-group",
      CASE_TP2
-     " layout.sp=true layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp moe.experts=4 moe.topk=2 moe.aux_micro=1000 moe.z_micro=1000 "
+     " layout.sp=true layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp moe.experts=4 moe.topk=2 moe.aux_micro=1000 "
+     "moe.z_micro=1000 "
      "data.padding=3 model.seq=8 mode=isolated",
      SF_DIAGNOSIS_NEIGHBOUR},
     {"padmask-wrong-tp-group",

@@ -14,9 +14,12 @@
 #include <string.h>
 
 static const char fields[] =
-    "{\"name\": \"m\", \"fields\": {\"ranks\": {\"choices\": [1, 2, 4], \"layout\": true}, \"sp\": {\"choices\": [false, true], \"layout\": true},"
-    "\"a\": {\"min\": 1, \"max\": 40}, \"b\": {\"choices\": [0, 1]}, \"c\": {\"choices\": [0, 1]}, \"d\": {\"choices\": [\"x\", \"y\"]}, \"seed\": {\"min\": 0, \"max\": 9}},"
-    "\"refuses\": [{\"when\": {\"b\": [1], \"c\": [0]}, \"reason\": \"b needs c\"}, {\"when\": {\"c\": [1], \"b\": [0]}, \"reason\": \"c needs b\"}]}";
+    "{\"name\": \"m\", \"fields\": {\"ranks\": {\"choices\": [1, 2, 4], \"layout\": true}, \"sp\": {\"choices\": [false, true], "
+    "\"layout\": true},"
+    "\"a\": {\"min\": 1, \"max\": 40}, \"b\": {\"choices\": [0, 1]}, \"c\": {\"choices\": [0, 1]}, \"d\": {\"choices\": [\"x\", \"y\"]}, "
+    "\"seed\": {\"min\": 0, \"max\": 9}},"
+    "\"refuses\": [{\"when\": {\"b\": [1], \"c\": [0]}, \"reason\": \"b needs c\"}, {\"when\": {\"c\": [1], \"b\": [0]}, \"reason\": \"c "
+    "needs b\"}]}";
 
 static struct sf_description *describe(void) {
   struct sf_description *description = NULL;

@@ -14,8 +14,10 @@
 /* Experts need sequence parallelism under tensor parallelism; ranks are a product. Single quotes stand for double ones. */
 static const char fields[] =
     "{'name': 'm', 'ranks': ['layout.tp', 'layout.dp'], 'fields': {"
-    "'layout.tp': {'choices': [1, 2, 4], 'layout': true}, 'layout.dp': {'choices': [1, 2], 'layout': true}, 'layout.sp': {'choices': [false, true], 'layout': true},"
-    "'experts': {'choices': [null, 4]}, 'topk': {'choices': [1, 2]}, 'hidden': {'min': 8, 'max': 64, 'step': 8}, 'seed': {'min': 0, 'max': 99},"
+    "'layout.tp': {'choices': [1, 2, 4], 'layout': true}, 'layout.dp': {'choices': [1, 2], 'layout': true}, 'layout.sp': {'choices': "
+    "[false, true], 'layout': true},"
+    "'experts': {'choices': [null, 4]}, 'topk': {'choices': [1, 2]}, 'hidden': {'min': 8, 'max': 64, 'step': 8}, 'seed': {'min': 0, "
+    "'max': 99},"
     "'kind': {'choices': ['gelu', 'relu', '7']}},"
     "'refuses': [{'when': {'layout.sp': [true], 'layout.tp': [1]}, 'reason': 'sp needs tp'},"
     "{'when': {'experts': [4], 'layout.tp': [2, 4], 'layout.sp': [false]}, 'reason': 'experts with tp need sp'},"
@@ -239,8 +241,10 @@ static void test_draw_fields_come_with_what_they_need(void **state) {
 static void test_cover_rows_meet_pairs_sooner_than_draws(void **state) {
   (void)state;
   static const char wide[] =
-      "{'name': 'm', 'fields': {'ranks': {'choices': [1, 2], 'layout': true}, 'a': {'choices': [0, 1, 2]}, 'b': {'choices': [0, 1, 2]}, 'c': {'choices': [0, 1, 2]},"
-      "'d': {'choices': [0, 1, 2]}, 'e': {'choices': [0, 1, 2]}, 'f': {'choices': [0, 1, 2]}, 'g': {'choices': [0, 1, 2]}, 'h': {'choices': [0, 1, 2]}}}";
+      "{'name': 'm', 'fields': {'ranks': {'choices': [1, 2], 'layout': true}, 'a': {'choices': [0, 1, 2]}, 'b': {'choices': [0, 1, 2]}, "
+      "'c': {'choices': [0, 1, 2]},"
+      "'d': {'choices': [0, 1, 2]}, 'e': {'choices': [0, 1, 2]}, 'f': {'choices': [0, 1, 2]}, 'g': {'choices': [0, 1, 2]}, 'h': "
+      "{'choices': [0, 1, 2]}}}";
   struct sf_description *description = describe(wide);
   const struct sf_choice_space space = {.description = description, .ranks_max = 2};
   const struct sf_table table = sf_framework_table(&space);

@@ -41,7 +41,8 @@ static void test_known_triggered_needs_every_field_that_the_small_case_needed(vo
     const char *assignments;
   } rows[] = {
       {true,
-       "seed=77 mode=e2e model.layers=2 model.heads=2 model.kv_heads=2 model.tied=true model.norm=layer train.frozen=qkv layout.tp=2 schedule=5"},
+       "seed=77 mode=e2e model.layers=2 model.heads=2 model.kv_heads=2 model.tied=true model.norm=layer train.frozen=qkv layout.tp=2 "
+       "schedule=5"},
       {true, "model.layers=2 model.heads=2 model.kv_heads=2 model.tied=true model.norm=layer train.frozen=qkv layout.tp=2"},
       {true,
        "model.layers=5 model.heads=4 model.kv_heads=4 model.tied=true model.norm=layer train.frozen=qkv+fc1 layout.tp=4 model.bias=true"},

@@ -423,7 +423,8 @@ static void test_signatures_text_and_json_name_the_diagnosis(void **state) {
       shown,
       "  deadlock/comm/first@tp|    also deadlock/comm/third@tp|"
       "    diagnosis: earlier: s0/mb0/fwd/act/a.layers.0.b/0 was wrong before: off by 1.5e-05, 3e+06 times|"
-      "  deadlock/comm/second@tp|    diagnosis: repeated_term: the bias is added 2 times|  deadlock/comm/fourth@tp|  deadlock/comm/fifth@tp|");
+      "  deadlock/comm/second@tp|    diagnosis: repeated_term: the bias is added 2 times|  deadlock/comm/fourth@tp|  "
+      "deadlock/comm/fifth@tp|");
   assert_int_equal(signatures.cause_count, 4);
   assert_int_equal(signatures.new_cause_count, 4);
   const struct sf_campaign_result result = {.summary.signatures = 5};

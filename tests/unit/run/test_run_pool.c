@@ -267,7 +267,8 @@ static void test_pool_shrink_near_the_noise_goes_over_to_the_culprit(void **stat
   const struct sf_pool_options options = {.processes = 1, .gemm = sf_cpu_gemm_default(), .space = &space};
   memset(&job, 0, sizeof job);
   job.c = case_make(
-      "mode=e2e model.parallel_residual=true model.layers=2 model.hidden=16 model.heads=8 model.kv_heads=8 model.vocab=48 model.vocab_padded=48 model.seq=18 data.tokens=few "
+      "mode=e2e model.parallel_residual=true model.layers=2 model.hidden=16 model.heads=8 model.kv_heads=8 model.vocab=48 "
+      "model.vocab_padded=48 model.seq=18 data.tokens=few "
       "precision.compute=fp8 precision.fp8_bf16_first=1 train.microbatches=2 layout.pp=2");
   snprintf(job.c.plant, sizeof job.c.plant, "fp8-layer-exempt-local-index");
   for (size_t i = 0; i < sizeof seeds / sizeof seeds[0] && r.outcome.verdict != SF_VERDICT_FINDING; i++) {
@@ -348,7 +349,8 @@ static void shrink_under_fire(struct killer *k) {
   job->kind = SF_JOB_SHRINK;
   job->budget = 10; /* large cases: it takes several times as long as a tick */
   job->c = case_make(
-      "mode=isolated model.layers=8 model.hidden=128 model.ffn=128 model.seq=64 model.heads=2 model.kv_heads=2 model.bias=true layout.tp=2 layout.pp=2 train.microbatches=4");
+      "mode=isolated model.layers=8 model.hidden=128 model.ffn=128 model.seq=64 model.heads=2 model.kv_heads=2 model.bias=true "
+      "layout.tp=2 layout.pp=2 train.microbatches=4");
   snprintf(job->c.plant, sizeof job->c.plant, "rowparallel-bias-xtp");
   snprintf(job->shrink_key, sizeof job->shrink_key, "tolerance/act/self_attention.linear_proj");
   const struct sf_pool_options options = {.processes = 1, .gemm = sf_cpu_gemm_default(), .space = &space};

@@ -145,7 +145,8 @@ static void test_describe_case_of_experts_shows_what_their_mesh_cuts(void **stat
   (void)state;
   struct sf_text text = {0};
   const struct sf_case c = case_make(
-      "model.heads=2 model.kv_heads=2 layout.tp=2 layout.sp=on layout.dp=2 train.microbatches=2 moe.experts=4 moe.shared_ffn=12 layout.ep=4");
+      "model.heads=2 model.kv_heads=2 layout.tp=2 layout.sp=on layout.dp=2 train.microbatches=2 moe.experts=4 moe.shared_ffn=12 "
+      "layout.ep=4");
   assert_int_equal(sf_describe_case(&text, &c, NULL), SF_OK);
   static const char *const parts[] = {
       "4 ranks: tp 2, dp 2, pp 1, ep 4, etp 1, order",

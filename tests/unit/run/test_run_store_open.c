@@ -97,7 +97,9 @@ static void make_version_2(const char *path) {
   sf_store_close(store);
   execute(
       path,
-      "ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials; ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; ALTER TABLE finding DROP COLUMN diagnosis_class; ALTER TABLE finding DROP COLUMN diagnosis; ALTER TABLE finding DROP COLUMN diagnosis_left; ALTER TABLE finding DROP COLUMN what; ALTER TABLE finding DROP COLUMN shown;"
+      "ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials; ALTER TABLE finding DROP COLUMN trials_max; ALTER "
+      "TABLE finding DROP COLUMN minimal; ALTER TABLE finding DROP COLUMN diagnosis_class; ALTER TABLE finding DROP COLUMN diagnosis; "
+      "ALTER TABLE finding DROP COLUMN diagnosis_left; ALTER TABLE finding DROP COLUMN what; ALTER TABLE finding DROP COLUMN shown;"
       "ALTER TABLE verdict DROP COLUMN reason; ALTER TABLE verdict DROP COLUMN count; DROP TABLE further; DROP TABLE folder;"
       "PRAGMA user_version = 2");
 }
@@ -156,8 +158,10 @@ static void test_store_open_without_reasons_is_read_and_upgraded(void **state) {
   sf_store_close(store);
   execute(
       f->path,
-      "ALTER TABLE verdict DROP COLUMN reason; ALTER TABLE verdict DROP COLUMN count; DROP TABLE further; DROP TABLE folder; ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials;"
-      "ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; ALTER TABLE finding DROP COLUMN what; ALTER TABLE finding DROP COLUMN shown; PRAGMA user_version = 3");
+      "ALTER TABLE verdict DROP COLUMN reason; ALTER TABLE verdict DROP COLUMN count; DROP TABLE further; DROP TABLE folder; ALTER TABLE "
+      "finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials;"
+      "ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; ALTER TABLE finding DROP COLUMN what; ALTER "
+      "TABLE finding DROP COLUMN shown; PRAGMA user_version = 3");
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
   assert_int_equal(summary.by_verdict[SF_VERDICT_INCONCLUSIVE], 1);
@@ -192,7 +196,8 @@ static void test_store_open_version_4_is_read_and_upgraded(void **state) {
   sf_store_close(store);
   execute(
       f->path,
-      "ALTER TABLE verdict DROP COLUMN count; ALTER TABLE finding DROP COLUMN what; ALTER TABLE finding DROP COLUMN shown; PRAGMA user_version = 4");
+      "ALTER TABLE verdict DROP COLUMN count; ALTER TABLE finding DROP COLUMN what; ALTER TABLE finding DROP COLUMN shown; PRAGMA "
+      "user_version = 4");
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
   assert_int_equal(summary.cases, 4);

@@ -95,7 +95,8 @@ static void test_case_json_round_trip_of_a_frameworks_case(void **state) {
   assert_int_equal(sf_case_to_json(&json, &c), SF_OK);
   assert_string_equal(
       json,
-      "{\n  \"schema\": 1,\n  \"seed\": 77,\n  \"target\": {\n    \"name\": \"megatron-core\"\n  },\n  \"framework\": {\n    \"ranks\": 8,\n    \"layout\": "
+      "{\n  \"schema\": 1,\n  \"seed\": 77,\n  \"target\": {\n    \"name\": \"megatron-core\"\n  },\n  \"framework\": {\n    \"ranks\": "
+      "8,\n    \"layout\": "
       "{\n      \"tp\": 2\n    }\n  }\n}\n");
   sf_free(json);
 }
@@ -160,7 +161,8 @@ static void test_case_to_json_writes_fields_in_fixed_order_and_look(void **state
   c.expect.present = true;
   strcpy(c.expect.verdict, "PASS");
   assert_int_equal(sf_case_to_json(&json, &c), SF_OK);
-  static const char HEAD[] = "{\n  \"schema\": 1,\n  \"target\": {\n    \"name\": \"builtin\"\n  },\n  \"plant\": {\n    \"id\": \"\"\n  },\n"
+  static const char HEAD[] = "{\n  \"schema\": 1,\n  \"target\": {\n    \"name\": \"builtin\"\n  },\n  \"plant\": {\n    \"id\": \"\"\n  "
+                             "},\n"
                              "  \"mode\": \"isolated\",\n  \"precision\": {\n    \"compute\": \"fp32\",\n";
   static const char TAIL[] = "  \"schedule\": 0,\n  \"seed\": 0,\n"
                              "  \"expect\": {\n    \"verdict\": \"PASS\",\n    \"signature\": \"\"\n  }\n}\n";

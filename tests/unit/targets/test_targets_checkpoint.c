@@ -6,7 +6,8 @@
 static const char *const MODELS[] = {
     "model.layers=4 model.heads=4 model.kv_heads=2 model.seq=8 model.bias=true model.norm=layer model.adapter=true model.tied=true "
     "train.microbatches=4 train.clip_milli=500 train.weight_decay_milli=10",
-    "model.layers=4 model.heads=4 model.kv_heads=2 model.seq=8 model.qk_norm=true model.sinks=true train.microbatches=4 precision.compute=bf16 "
+    "model.layers=4 model.heads=4 model.kv_heads=2 model.seq=8 model.qk_norm=true model.sinks=true train.microbatches=4 "
+    "precision.compute=bf16 "
     "train.frozen=qkv",
     "model.layers=4 model.heads=4 model.kv_heads=2 model.seq=8 train.microbatches=4 precision.compute=bf16 precision.stochastic=true",
     "model.layers=4 model.heads=4 model.kv_heads=2 model.seq=8 train.microbatches=4 precision.compute=fp16 precision.loss_scale_log2=10 "
@@ -118,7 +119,8 @@ static void test_reload_with_another_layout_loads_what_was_there(void **state) {
 static void test_reload_of_experts_loads_what_was_there(void **state) {
   (void)state;
   static const char *const model =
-      "model.layers=2 model.heads=4 model.kv_heads=4 model.seq=8 model.activation=swiglu moe.experts=8 moe.topk=2 moe.shared_ffn=8 train.microbatches=4 mode=e2e";
+      "model.layers=2 model.heads=4 model.kv_heads=4 model.seq=8 model.activation=swiglu moe.experts=8 moe.topk=2 moe.shared_ffn=8 "
+      "train.microbatches=4 mode=e2e";
   static const char *const layouts[] = {"dp=4 ep=2 etp=2",
                                         "dp=4",
                                         "tp=2 sp=true dp=2 ep=4",

@@ -13,7 +13,8 @@ static const char *const MODELS[] = {
     "model.layers=4 model.heads=4 model.kv_heads=4 model.seq=8 model.positions=rotary model.activation=swiglu train.microbatches=4 "
     "train.frozen=qkv+norms+embedding "
     "model.bias=true model.tied=true mode=e2e",
-    "model.layers=4 model.heads=8 model.kv_heads=2 model.seq=8 model.vocab=15 model.vocab_padded=16 model.positions=rotary model.norm=layer "
+    "model.layers=4 model.heads=8 model.kv_heads=2 model.seq=8 model.vocab=15 model.vocab_padded=16 model.positions=rotary "
+    "model.norm=layer "
     "model.activation=relu2 model.qk_norm=true model.sinks=true model.window=3 model.parallel_residual=true model.post_norm=true "
     "train.label_smoothing_milli=100 train.microbatches=4 train.microbatch_size=2 mode=e2e",
     "model.layers=4 model.heads=8 model.kv_heads=2 model.seq=8 model.memory_seq=4 model.norm=layer model.bias=true model.positions=rotary "

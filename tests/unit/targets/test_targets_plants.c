@@ -97,7 +97,8 @@ static const struct {
     {SF_FAULT_AUX_LOSS_TP_MULTIPLE, MODEL "layout.tp=2 layout.sp=true moe.experts=4 moe.topk=2 moe.aux_micro=10000 moe.z_micro=1000"},
     {SF_FAULT_AUX_PER_TOKEN_EXTRA_DIV, MODEL "train.microbatches=2 moe.experts=4 moe.z_micro=1000"},
     {SF_FAULT_PADMASK_WRONG_TP_GROUP, MODEL
-     "layout.tp=2 layout.sp=true layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp moe.experts=4 moe.aux_micro=10000 data.padding=4"},
+     "layout.tp=2 layout.sp=true layout.dp=2 train.microbatches=2 layout.order=dp-tp-cp-ep-pp moe.experts=4 moe.aux_micro=10000 "
+     "data.padding=4"},
     {SF_FAULT_PADMASK_WRONG_TP_GROUP, MODEL
      "layout.tp=2 layout.sp=true layout.cp=2 layout.order=cp-tp-dp-ep-pp moe.experts=4 moe.scope=microbatch moe.z_micro=1000 data.padding=5"
      " train.microbatch_size=2"},

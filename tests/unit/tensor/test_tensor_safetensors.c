@@ -125,7 +125,8 @@ static void test_open_then_load_gives_what_parse_gives(void **state) {
   unsigned char file[256], part[8];
   const size_t size_bytes = make_file(
       file,
-      "{\"b\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[4,12]},\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},\"__metadata__\":{\"k\":\"v\"}}",
+      "{\"b\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[4,12]},"
+      "\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},\"__metadata__\":{\"k\":\"v\"}}",
       12);
   struct sf_st_open opened;
   struct sf_error error = {SF_OK, ""};

@@ -23,8 +23,10 @@ static json_t *json_of(const char *text) {
 
 static const char sample[] =
     "{'name': 'm', 'draws': 3, 'fields': {'ranks': {'choices': [1, 2], 'layout': true}, 'model.hidden': {'min': 8, 'max': 32, 'step': 8},"
-    "'model.kind': {'choices': ['gpt', [1, 2], null], 'needs': {'model.hidden': [16, 24, 9]}}, 'layout.sp': {'choices': [false, true], 'layout': true}},"
-    "'refuses': [{'when': {'layout.sp': [true], 'ranks': [1]}, 'reason': 'sp needs ranks'}, {'when': {'model.hidden': [32]}, 'reason': 'wide'}]}";
+    "'model.kind': {'choices': ['gpt', [1, 2], null], 'needs': {'model.hidden': [16, 24, 9]}}, 'layout.sp': {'choices': [false, true], "
+    "'layout': true}},"
+    "'refuses': [{'when': {'layout.sp': [true], 'ranks': [1]}, 'reason': 'sp needs ranks'}, {'when': {'model.hidden': [32]}, 'reason': "
+    "'wide'}]}";
 
 static struct sf_description *make(const char *text) {
   struct sf_description *description = NULL;
