@@ -344,7 +344,8 @@ static void subject_free(struct subject *subject) {
 static void draw_shares(struct subject *out, struct sf_engine *engine) {
   const struct sf_collector *collector = engine->collector;
   const int64_t elements = out->spec.shape.rows * out->spec.shape.cols;
-  const int64_t counts[2] = {collector->c.train.microbatches, collector->c.layout.dp};
+  const struct sf_slot *main = sf_slot_find(collector, out->id);
+  const int64_t counts[2] = {collector->c.train.microbatches, main->of->c.layout.dp}; /* the layout may be that after reloading */
   double sum = 0;
   int64_t at = 0;
   for (int64_t i = 0; i < elements; i++)
