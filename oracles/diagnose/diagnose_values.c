@@ -137,7 +137,7 @@ static void predict_stale(struct sf_fit *fit, int32_t i, float *local, const voi
 static void explain_stale(struct sf_fit *fit) {
   const struct sf_tensor_view *v = fit->v;
   sf_fit_offer(fit, SF_DIAGNOSIS_STALE, sf_fit_left(fit, predict_stale, NULL),
-               "zeros stand in place of the value: never written, or cleared too early");
+               "zeros stand in place of the value: left out, never written, or cleared too early");
   for (int32_t k = 0; k < v->related_count; k++) {
     const struct sf_diagnosis_related *r = &v->related[k];
     if (r->relation == SF_RELATED_STALE) sf_fit_offer(fit, r->cls, sf_fit_left(fit, predict_stale, r), "the value is that of %s", r->name);
