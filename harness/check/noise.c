@@ -281,12 +281,9 @@ static enum sf_status check_alike(struct making *m, int32_t distinct_min) {
                       other == 0 ? m->reference->path : m->draws[other - 1].path);
 }
 
-/* Writes the header and sets the size, so that the file can be opened like any other. */
 static enum sf_status lay_out(struct making *m, const char *path) {
   struct sf_st_writer *writer = NULL;
-  struct sf_bytes header = {0};
   char meta[128];
-  int64_t data_bytes = 0;
   const struct sf_trace_set *measured = m->draw_count > 0 ? &m->draws[0] : m->reference;
   enum sf_status status = sf_st_writer_create(&writer);
   for (int32_t i = 0; status == SF_OK && i < m->reference->count; i++) {
@@ -296,17 +293,7 @@ static enum sf_status lay_out(struct making *m, const char *path) {
   snprintf(meta, sizeof meta, "{\"format\": %d, \"draws\": %d, \"widening\": %.4g, \"mode\": \"%s\"}", FORMAT, m->draw_count, m->widening,
            sf_trace_set_mode(measured));
   if (status == SF_OK) status = sf_st_writer_meta(writer, "shardfuzz", meta);
-  if (status != SF_OK)
-    sf_error_set(m->error, status, "%s: %s", path, status == SF_EUSAGE ? "a tensor's name is not plain ASCII" : sf_status_text(status));
-  if (status == SF_EUSAGE) status = SF_EINPUT;
-  if (status == SF_OK) status = sf_st_writer_header(writer, &header, &data_bytes, path, m->error);
-  if (status == SF_OK) status = sf_new_file_begin(&m->file, path, m->error);
-  if (status == SF_OK) status = sf_new_file_write(&m->file, header.data, header.size_bytes, 0, m->error);
-  const unsigned char zero = 0; /* the last byte gives the file its size; all others are written later */
-  if (status == SF_OK && data_bytes > 0)
-    status = sf_new_file_write(&m->file, &zero, 1, (int64_t)header.size_bytes + data_bytes - 1, m->error);
-  if (status == SF_OK) status = sf_st_open(&m->layout, m->file.name, m->error);
-  sf_bytes_destroy(&header);
+  status = sf_st_writer_lay_out(writer, status, &m->file, &m->layout, path, m->error);
   sf_st_writer_destroy(writer);
   return status;
 }

@@ -56,11 +56,8 @@ static char *metadata_text(const struct writing *w) {
   return text;
 }
 
-/* Writes the header and sets the size, so that the file can be opened like any other. */
 static enum sf_status lay_out(struct writing *w, const char *path) {
   struct sf_st_writer *writer = NULL;
-  struct sf_bytes header = {0};
-  int64_t data_bytes = 0;
   char *text = metadata_text(w);
   enum sf_status status = text != NULL ? sf_st_writer_create(&writer) : SF_ENOMEM;
   for (int32_t i = 0; status == SF_OK && i < w->set->count; i++) {
@@ -70,18 +67,8 @@ static enum sf_status lay_out(struct writing *w, const char *path) {
     if (status == SF_OK) status = sf_st_writer_declare(writer, tensor->text, sf_merger_dtype(w->merger), tensor->dims, tensor->dim_count);
   }
   if (status == SF_OK) status = sf_st_writer_meta(writer, "shardfuzz", text);
-  if (status != SF_OK)
-    sf_error_set(w->error, status, "%s: %s", path, status == SF_EUSAGE ? "a tensor's name is not plain ASCII" : sf_status_text(status));
-  if (status == SF_EUSAGE) status = SF_EINPUT;
-  if (status == SF_OK) status = sf_st_writer_header(writer, &header, &data_bytes, path, w->error);
-  if (status == SF_OK) status = sf_new_file_begin(&w->file, path, w->error);
-  if (status == SF_OK) status = sf_new_file_write(&w->file, header.data, header.size_bytes, 0, w->error);
-  const unsigned char zero = 0; /* the last byte gives the file its size; all others are written later */
-  if (status == SF_OK && data_bytes > 0)
-    status = sf_new_file_write(&w->file, &zero, 1, (int64_t)header.size_bytes + data_bytes - 1, w->error);
-  if (status == SF_OK) status = sf_st_open(&w->layout, w->file.name, w->error);
+  status = sf_st_writer_lay_out(writer, status, &w->file, &w->layout, path, w->error);
   free(text);
-  sf_bytes_destroy(&header);
   sf_st_writer_destroy(writer);
   return status;
 }

@@ -65,6 +65,11 @@ enum sf_status sf_st_writer_declare(struct sf_st_writer *writer, const char *nam
  * tells. The caller frees the bytes. */
 enum sf_status sf_st_writer_header(struct sf_st_writer *writer, struct sf_bytes *header, int64_t *data_bytes, const char *path,
                                    struct sf_error *error) SF_MUST_USE;
+/* Begins a file of these tensors whose values are written later, each where `layout` says: its header stands, and it has its size.
+ * declared: what declaring the tensors gave; SF_EUSAGE means that a name is not plain ASCII, and becomes SF_EINPUT. The caller closes
+ * layout and commits or abandons the file, both also after a failure. */
+enum sf_status sf_st_writer_lay_out(struct sf_st_writer *writer, enum sf_status declared, struct sf_new_file *file,
+                                    struct sf_st_open *layout, const char *path, struct sf_error *error) SF_MUST_USE;
 /* Writes the file; every tensor has values. Fails as sf_bytes_write_file does, and with SF_ENOMEM. The writer stays usable. */
 enum sf_status sf_st_writer_save(struct sf_st_writer *writer, const char *path, struct sf_error *error) SF_MUST_USE;
 void sf_st_writer_destroy(struct sf_st_writer *writer); /* takes NULL */

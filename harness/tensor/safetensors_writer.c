@@ -190,6 +190,22 @@ enum sf_status sf_st_writer_header(struct sf_st_writer *writer, struct sf_bytes 
   return make_image(writer, header, data_bytes, false, path, error);
 }
 
+enum sf_status sf_st_writer_lay_out(struct sf_st_writer *writer, enum sf_status declared, struct sf_new_file *file,
+                                    struct sf_st_open *layout, const char *path, struct sf_error *error) {
+  struct sf_bytes header = {0};
+  int64_t data_bytes = 0;
+  if (declared == SF_EUSAGE) return sf_error_set(error, SF_EINPUT, "%s: a tensor's name is not plain ASCII", path);
+  if (declared != SF_OK) return sf_error_set(error, declared, "%s: %s", path, sf_status_text(declared));
+  enum sf_status status = sf_st_writer_header(writer, &header, &data_bytes, path, error);
+  if (status == SF_OK) status = sf_new_file_begin(file, path, error);
+  if (status == SF_OK) status = sf_new_file_write(file, header.data, header.size_bytes, 0, error);
+  const unsigned char zero = 0; /* the last byte gives the file its size; all others are written later */
+  if (status == SF_OK && data_bytes > 0) status = sf_new_file_write(file, &zero, 1, (int64_t)header.size_bytes + data_bytes - 1, error);
+  if (status == SF_OK) status = sf_st_open(layout, file->name, error);
+  sf_bytes_destroy(&header);
+  return status;
+}
+
 enum sf_status sf_st_writer_save(struct sf_st_writer *writer, const char *path, struct sf_error *error) {
   struct sf_bytes image = {0};
   int64_t data_bytes = 0;
