@@ -1,7 +1,7 @@
-/* Tensors that are rounded once, from numbers in fp32 that no rank has added up in the storage format: the candidate's are the reference's
- * bit for bit, but for the few elements that another order of sums moves over a border of rounding. A number that is rounded once more or
- * once less inside of a module stays below a noise level, which is about one rounding of the output, and yet moves a large share of the
- * elements of nearly every row. */
+/* Some tensors are rounded once, from numbers in fp32 that no rank has added up in the storage format. There the candidate has the
+ * reference's bits, but for the few elements that another order of sums moves over a border of rounding. A module that rounds a number once
+ * more, or once less, makes an error below one noise level, since a level is about one rounding of the output. But it moves a large share
+ * of the elements, in nearly every row. */
 #include "oracles/judge/collector.h"
 
 #include <inttypes.h>

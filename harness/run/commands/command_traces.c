@@ -192,10 +192,9 @@ const struct sf_command sf_command_noise = {
     .summary = "measure a reference's noise levels from perturbed runs",
     .arguments = "REF DRAW...",
     .help =
-        "Measures how far rounding alone moves each tensor of REF, from perturbed runs of it, and writes REF/noise.safetensors for "
-        "shardfuzz check.\n"
-        "Nine draws or more give the bounds of the method; fewer give wider ones, because the largest of a few distances is too small by "
-        "chance.",
+        "Measures how far rounding alone moves each tensor of REF, from perturbed runs of it, and writes REF/noise.safetensors\n"
+        "for shardfuzz check. Nine draws or more give the bounds of the method; fewer give wider ones, because the largest of a\n"
+        "few distances is too small by chance.",
     SF_OPTIONS_ARE(noise_options),
     SF_ARGUMENTS_ARE(2, 100000, struct noise_flags, traces),
     .flags_bytes = sizeof(struct noise_flags),
@@ -219,12 +218,12 @@ static int anchors(void *context) {
 
 const struct sf_command sf_command_anchors = {
     .name = "anchors",
-    .summary = "write a candidate's tensors, merged, for a reference to be made of them",
+    .summary = "merge a candidate's tensors, so that a reference can be given them",
     .arguments = "CAND FOLDER",
     .help =
-        "Writes the logical tensors of a trace as the trace of one rank into FOLDER, which is there. A reference whose modules are each "
-        "given what\n"
-        "the candidate's had shows errors that are far smaller than the rounding of a whole run (harness/docs/tolerance.md).",
+        "Merges the shards of CAND, a trace of several ranks, and writes each tensor whole into FOLDER, as a trace of one rank.\n"
+        "FOLDER must exist. A reference that is given these tensors is compared with CAND module by module, so that much smaller\n"
+        "errors show than between two whole runs (harness/docs/tolerance.md).",
     SF_ARGUMENTS_ARE(2, 2, struct anchors_flags, traces),
     .flags_bytes = sizeof(struct anchors_flags),
     .run = anchors,
