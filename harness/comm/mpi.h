@@ -13,8 +13,9 @@ bool sf_mpi_available(void);
 bool sf_mpi_launched(void);
 /* How many ranks the job of this process has (looks at the environment only). 0: it is not in a job, or the environment does not say. */
 int32_t sf_mpi_launched_world(void);
-/* Whether this process is the one to complain about things that every process of the job sees alike (options, files): the environment
- * names no rank, or rank 0. True once MPI has started. */
+/* Called before a complaint that every process of the job may have alike (options, files). Before MPI starts, a rank other than 0 waits for
+ * 10 s: rank 0 complains and ends with an error, on which mpirun ends the rest. A rank that ended first would have rank 0 killed before
+ * it spoke. Returns whether the caller is to complain: not if a signal ended the wait. */
 bool sf_mpi_may_complain(void);
 
 /* Differences from the simulated world: the first use of a group makes its members meet, also in an asynchronous call (as in NCCL); a call

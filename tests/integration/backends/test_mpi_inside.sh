@@ -32,6 +32,28 @@ job 4 fuzz --backend mpi --cases 2 --set layout.tp=8 --out "$work/large"
 check "fields that do not fit the job are refused" [ $seen -eq 2 ]
 check "they are named, once" [ "$(grep -c '^shardfuzz:.*: layout.tp=8, --max-ranks 4;.*this MPI job has 4 ranks' "$work/stderr")" -eq 1 ]
 
+# A rank that sees the error first leaves the word to rank 0, and speaks where rank 0 sees none.
+cat >"$work/uneven" <<EOF
+#!/bin/sh
+case \$uneven\$OMPI_COMM_WORLD_RANK in
+  slow0) sleep 1 ;;
+  other1) set -- fuzz --backend mpi --no-such-option ;;
+esac
+exec "$SHARDFUZZ" "\$@"
+EOF
+chmod +x "$work/uneven"
+# HOW ARGUMENT...: a job of two ranks of that script
+uneven_job() {
+  seen=0
+  uneven=$1 timeout -k 1 60 mpirun --oversubscribe -n 2 "$work/uneven" "${@:2}" >"$work/stdout" 2>"$work/stderr" || seen=$?
+}
+uneven_job slow fuzz --backend mpi --cases 2 --set layout.tp=8 --out "$work/large"
+check "a slow rank 0 is waited for" [ $seen -eq 2 ]
+check "it speaks, once" [ "$(grep -c '^shardfuzz:.*: layout.tp=8' "$work/stderr")" -eq 1 ]
+uneven_job other fuzz --backend mpi --cases 2 "${flat[@]}" --out "$work/large"
+check "an error of rank 1 alone ends the job" [ $seen -eq 2 ]
+check "rank 1 names it" [ "$(grep -c '^shardfuzz:.*no-such-option' "$work/stderr")" -eq 1 ]
+
 # Every way of context parallelism, and what tp does beside it.
 for set in layout.cp_comm=ring layout.cp_comm=allgather layout.cp_comm=a2a layout.tp_overlap=on layout.recompute_sharded=on; do
   options=(--cases 12 --seed 6 --max-ranks 4 --set layout.cp=2..4 --set "$set" "${flat[@]}" --out "$work/cp")
