@@ -84,6 +84,18 @@ static inline real score_divisor(const real *scores, const int32_t *chosen, cons
   return sum + (real)1e-20;
 }
 
+/* Goes on with the candidate's weights. Of its slots those are dropped whose weight is 0; where the score itself is 0, which a softmax may
+ * leave of a small logit, a weight does not tell, and the reference's own decision stays. */
+static inline void take_given_weights(struct run *run, struct sf_trace_id id, struct moe_acts *acts) {
+  const int64_t experts = run->c->moe.experts, topk = run->c->moe.topk;
+  take_given(run, id, acts->weights, run->tokens * experts);
+  for (int64_t slot = 0; slot < run->tokens * topk; slot++) {
+    const int64_t at = slot / topk * experts + acts->chosen[slot];
+    if (acts->weights[at] != 0 || acts->scores[at] != 0) acts->dropped[slot] = acts->weights[at] == 0;
+  }
+  sort_slots(run, acts);
+}
+
 /* Chooses experts by acts->logits, drops what is beyond the capacity, and fills acts->scores and acts->weights [tokens x experts]: 0 where
  * an expert is not chosen or the slot was dropped. */
 static inline void routing_forward(struct run *run, int32_t layer, struct moe_acts *acts) {
@@ -104,6 +116,7 @@ static inline void routing_forward(struct run *run, int32_t layer, struct moe_ac
       if (!acts->dropped[t * topk + k]) weights[chosen[k]] = scores[chosen[k]] / divisor;
   }
   finish_kept(run, id, acts->weights, run->tokens, experts, SF_F32);
+  if (run->options->given != NULL) take_given_weights(run, id, acts);
 }
 
 /* acts->logits [tokens x experts] = x W^T, in fp32. */

@@ -78,6 +78,26 @@ static void test_judge_behind_turned_ties_finds_a_scaled_tensor(void **state) {
   assert_true(with_turned > 0);
 }
 
+/* A candidate whose experts take more tokens than they may. The router is wrong, in every layer; the experts and what is made of their
+ * outputs are right by the weights that they were given. */
+static void test_judge_other_dropped_tokens_blame_the_router_alone(void **state) {
+  (void)state;
+  struct trial t;
+  struct sf_catalog *larger = catalog_of(WORDS "moe.capacity_milli=1000 seed=3 ");
+  trial_open(&t, WORDS "moe.capacity_milli=500 seed=3 ");
+  candidate_destroy(&t.candidate);
+  candidate_run(&t.candidate, larger, SF_PERTURB_NONE, 0);
+  trial_judge(&t);
+  assert_true(t.judgement.finding_count > 0);
+  for (int32_t i = 0; i < t.judgement.finding_count; i++) {
+    const bool is_routing = t.catalog->modules[t.judgement.findings[i].module].cls == SF_MODULE_ROUTING;
+    if (!is_routing) print_findings(&t);
+    assert_true(is_routing);
+  }
+  trial_close(&t);
+  sf_catalog_destroy(larger);
+}
+
 /* A step that throws the weights away leaves logits that are no numbers; they choose experts all the same. */
 static void test_run_overflowed_logits_choose_topk_experts(void **state) {
   (void)state;
@@ -118,6 +138,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_judge_turned_ties_are_judged_anchored),
       cmocka_unit_test(test_judge_behind_turned_ties_finds_a_scaled_tensor),
+      cmocka_unit_test(test_judge_other_dropped_tokens_blame_the_router_alone),
       cmocka_unit_test(test_run_overflowed_logits_choose_topk_experts),
       cmocka_unit_test(test_judge_lone_loss_is_judged),
   };
