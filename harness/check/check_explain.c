@@ -258,7 +258,8 @@ static void say_window(struct sf_diagnosis *diagnosis, const struct sf_window *w
   const int64_t unit = window->view.shape.cols == window->reference->cols ? window->reference->cols : 1;
   const size_t length = strlen(diagnosis->text);
   if (window->end - window->begin == window->reference->count) return;
-  if (diagnosis->cls == SF_DIAGNOSIS_PART) *diagnosis = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_UNKNOWN};
+  if (diagnosis->cls == SF_DIAGNOSIS_PART)
+    *diagnosis = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_UNKNOWN};
   else
     snprintf(diagnosis->text + length, sizeof diagnosis->text - length, " (looked at in %s %" PRId64 " to %" PRId64 ")",
              unit > 1 ? "rows" : "elements", window->begin / unit, window->end / unit - 1);
@@ -272,6 +273,7 @@ enum sf_status sf_check_explain(struct sf_checking *checking, struct sf_check_cu
                              .tensor = sf_trace_set_find(checking->candidate, result->tensor->text)};
   if (result->cls == SF_CLASS_BITS) {
     culprit->diagnosis.cls = SF_DIAGNOSIS_LOW_PRECISION;
+    snprintf(culprit->diagnosis.cause, sizeof culprit->diagnosis.cause, "rounding");
     snprintf(culprit->diagnosis.text, sizeof culprit->diagnosis.text, "%s", result->text);
   }
   if (result->cls != SF_CLASS_TOLERANCE && result->cls != SF_CLASS_CONFLICT && result->cls != SF_CLASS_NONFINITE) return SF_OK;

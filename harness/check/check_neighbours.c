@@ -60,6 +60,7 @@ static void relate_stale(struct relating *to, const struct sf_trace_tensor *othe
   struct sf_diagnosis_related *r = add(to, SF_RELATED_STALE, other);
   if (r == NULL) return;
   if (!same) r->cls = SF_DIAGNOSIS_SHIFTED;
+  r->cause = !same ? "another layer" : !same_step ? "another step" : "another microbatch";
   if (!same)
     snprintf(r->name, sizeof r->name, "%.*s", name->subject_length, name->subject);
   else if (!same_step)

@@ -86,11 +86,13 @@ static bool is_better(const struct sf_diagnosis *best, enum sf_diagnosis_class c
   return now < was || (now == was && cls < best->cls);
 }
 
-void sf_fit_offer(struct sf_fit *fit, enum sf_diagnosis_class cls, double left, const char *format, ...) {
-  const bool fits = sf_fit_accepts(fit, left) && is_better(&fit->best, cls, left);
+void sf_fit_offer(struct sf_fit *fit, struct sf_cause cause, double left, const char *format, ...) {
+  const bool fits = sf_fit_accepts(fit, left) && is_better(&fit->best, cause.cls, left);
   const bool is_nearest = left < fit->nearest.left;
   if (!fits && !is_nearest) return;
-  struct sf_diagnosis offered = {.cls = cls, .left = left};
+  struct sf_diagnosis offered = {.cls = cause.cls, .left = left};
+  if (cause.what != NULL)
+    snprintf(offered.cause, sizeof offered.cause, "%s%s%s", cause.what, cause.of != NULL ? ": " : "", cause.of != NULL ? cause.of : "");
   va_list args;
   va_start(args, format);
   vsnprintf(offered.text, sizeof offered.text, format, args);
@@ -105,26 +107,14 @@ int32_t sf_fit_wrong_rank(const struct sf_fit *fit) {
   return fit->v->shards[0].rank;
 }
 
-/* --- words ----------------------------------------------------------------------------------------------------- */
+/* --- what is said ------------------------------------------------------------------------------------------------- */
 
-void sf_marked_text(char *out, size_t out_size, const bool *marked, int64_t count) {
-  enum { SHOWN = 6 };
-  int64_t shown = 0, more = 0;
-  size_t length = 0;
-  *out = '\0';
-  for (int64_t i = 0; i < count; i++) {
-    if (!marked[i]) continue;
-    int64_t last = i;
-    while (last + 1 < count && marked[last + 1]) last++;
-    if (shown++ >= SHOWN || length + 48 > out_size) {
-      more += last - i + 1;
-    } else {
-      length += (size_t)snprintf(out + length, out_size - length, "%s%lld", length > 0 ? ", " : "", (long long)i);
-      if (last > i) length += (size_t)snprintf(out + length, out_size - length, "-%lld", (long long)last);
-    }
-    i = last;
-  }
-  if (more > 0) snprintf(out + length, out_size - length, " and %lld more", (long long)more);
+bool sf_diagnosis_says_the_same(const struct sf_diagnosis *a, const struct sf_diagnosis *b) {
+  return a->text[0] != '\0' && a->cls != SF_DIAGNOSIS_UNKNOWN && a->cls == b->cls && strcmp(a->cause, b->cause) == 0;
+}
+
+bool sf_diagnosis_says_why(const struct sf_diagnosis *diagnosis) {
+  return diagnosis->cause[0] != '\0' && diagnosis->cls != SF_DIAGNOSIS_PART;
 }
 
 /* --- one problem ----------------------------------------------------------------------------------------------- */

@@ -20,6 +20,7 @@ struct way {
   bool root_outside; /* epsilon is added under the root */
   double clip;       /* gradients are multiplied by this many times the clip factor .. */
   bool is_unclipped; /* .. or by 1 instead */
+  const char *cause; /* as in struct sf_diagnosis_related */
 };
 
 struct job {
@@ -79,7 +80,9 @@ static void offer(struct sf_related_list *list, const struct job *job, const str
   if (!add_change(sum, job, &way, 1) || !add_change(sum, job, right, -1)) return;
   for (int64_t i = 0; i < count; i++) x[i] = (float)sum[i];
   struct sf_diagnosis_related *r = sf_related_add(list, SF_RELATED_STALE, job->own->spec.shape, x, name);
-  if (r != NULL) r->cls = cls;
+  if (r == NULL) return;
+  r->cls = cls;
+  r->cause = way.cause;
 }
 
 /* --- another clip factor ------------------------------------------------------------------------------------------- */
@@ -110,8 +113,10 @@ static double fitted_clip(const struct job *job, const struct way *right, double
   double low = best - 1, high = best + 1;
   for (int i = 0; i < SECTIONS; i++) {
     const double left = high - GOLDEN * (high - low), right_of = low + GOLDEN * (high - low);
-    if (distance(job, right, exp2(left), sum, candidate) < distance(job, right, exp2(right_of), sum, candidate)) high = right_of;
-    else low = left;
+    if (distance(job, right, exp2(left), sum, candidate) < distance(job, right, exp2(right_of), sum, candidate))
+      high = right_of;
+    else
+      low = left;
   }
   return exp2((low + high) / 2);
 }
@@ -141,25 +146,29 @@ static double squares_of(const struct sf_collector *collector, int32_t step,
   return squares;
 }
 
-/* Says what the norm behind such a factor counted, if that is simple: ", as if the norm counted all squares 2 times". */
-static void norm_text(char *out, size_t out_size, const struct sf_collector *collector, int32_t step, double clip) {
+/* Says what the norm behind such a factor counted, if that is simple: ", as if the norm counted all squares 2 times". Returns the
+ * cause. */
+static const char *norm_text(char *out, size_t out_size, const struct sf_collector *collector, int32_t step, double clip) {
   static const struct {
     bool (*is)(const struct sf_catalog *, const struct sf_param *);
-    const char *name;
-  } groups[] = {{is_any, "all squares"},
-                {is_expert, "the experts' squares"},
-                {is_vector, "the vectors' squares"},
-                {is_embedding, "the word embedding's squares"}};
+    const char *name, *cause;
+  } groups[] = {{is_any, "all squares", "a clip factor by another number of all squares"},
+                {is_expert, "the experts' squares", "a clip factor by another number of the experts' squares"},
+                {is_vector, "the vectors' squares", "a clip factor by another number of the vectors' squares"},
+                {is_embedding, "the word embedding's squares", "a clip factor by another number of the word embedding's squares"}};
   static const double ROUND = 2e-2;
   const double all = squares_of(collector, step, is_any), wanted = all / (clip * clip);
   *out = '\0';
   for (size_t k = 0; k < sizeof groups / sizeof *groups; k++) {
     const double own = squares_of(collector, step, groups[k].is), times = own > 0 ? (wanted - (all - own)) / own : 1, whole = round(times);
     if (!(fabs(times - whole) <= ROUND) || whole < 0 || whole == 1 || whole > 1 << 20) continue;
-    if (whole == 0) snprintf(out, out_size, ", as if the norm left out %s", groups[k].name);
-    else snprintf(out, out_size, ", as if the norm counted %s %.0f times", groups[k].name, whole);
-    return;
+    if (whole == 0)
+      snprintf(out, out_size, ", as if the norm left out %s", groups[k].name);
+    else
+      snprintf(out, out_size, ", as if the norm counted %s %.0f times", groups[k].name, whole);
+    return groups[k].cause;
   }
+  return "another clip factor";
 }
 
 static void offer_clips(struct sf_related_list *list, const struct job *job, const struct way *right, const struct sf_slot *slot) {
@@ -172,9 +181,10 @@ static void offer_clips(struct sf_related_list *list, const struct job *job, con
   way.is_unclipped = true;
   if (clip->x[0] != 1) offer(list, job, right, way, SF_DIAGNOSIS_SCALE, "Adam with gradients that are not clipped");
   way = *right, way.clip = fitted_clip(job, right, sum, slot->merged);
-  norm_text(norm, sizeof norm, list->collector, job->own->id.step, way.clip);
+  way.cause = norm_text(norm, sizeof norm, list->collector, job->own->id.step, way.clip);
+  if (clip->x[0] >= 1) way.cause = "another clip factor", *norm = '\0';
   snprintf(name, sizeof name, "Adam with gradients times %.3g (clip factor %.3g%s)", way.clip * (double)clip->x[0], (double)clip->x[0],
-           clip->x[0] < 1 ? norm : "");
+           norm);
   offer(list, job, right, way, SF_DIAGNOSIS_SCALE, name);
 }
 

@@ -31,17 +31,16 @@ static bool is_small_number(double factor, double within) {
   return is;
 }
 
-bool sf_factor_text(char *out, size_t out_size, const struct sf_tensor_view *view, double factor, double accuracy) {
+void sf_factor_name(struct sf_factor *out, const struct sf_tensor_view *view, double factor, double accuracy) {
   static const double SHARPEST = 1e-5; /* rounding of the factor itself */
   const double within = sf_larger(accuracy, SHARPEST);
   const bool is_negated = is_near(factor, -1, within), is_small = is_small_number(factor, within);
-  char names[160];
-  name_sizes(names, sizeof names, view, factor, within);
-  if (*names != '\0')
-    snprintf(out, out_size, "%.6g = %s", factor, names);
+  name_sizes(out->names, sizeof out->names, view, factor, within);
+  out->cause = *out->names != '\0' ? out->names : is_negated ? "-1" : is_small ? "a small number" : NULL;
+  if (*out->names != '\0')
+    snprintf(out->text, sizeof out->text, "%.6g = %s", factor, out->names);
   else if (is_negated)
-    snprintf(out, out_size, "-1: the sign is wrong");
+    snprintf(out->text, sizeof out->text, "-1: the sign is wrong");
   else
-    snprintf(out, out_size, is_small ? "%.6g" : "%.6g, which is no ratio of the case's sizes", factor);
-  return *names != '\0' || is_negated || is_small;
+    snprintf(out->text, sizeof out->text, is_small ? "%.6g" : "%.6g, which is no ratio of the case's sizes", factor);
 }

@@ -35,8 +35,14 @@ double sf_fit_left_of(const struct sf_fit *fit, int32_t i, const float *predicte
 int32_t sf_fit_wrong_rank(const struct sf_fit *fit);
 /* Whether an explanation that leaves so much of the error is good enough. */
 bool sf_fit_accepts(const struct sf_fit *fit, double left);
+/* What went wrong: becomes the cause of a diagnosis, "partial sum: tp". */
+struct sf_cause {
+  enum sf_diagnosis_class cls;
+  const char *what; /* NULL: not known */
+  const char *of;   /* NULL, or the group, term, factor .. that the mistake is about */
+};
 /* Keeps an explanation in fit->best if it counts and is better than the one there, in fit->nearest if none left less. format: its text. */
-void sf_fit_offer(struct sf_fit *fit, enum sf_diagnosis_class cls, double left, const char *format, ...) SF_PRINTF(4, 5);
+void sf_fit_offer(struct sf_fit *fit, struct sf_cause cause, double left, const char *format, ...) SF_PRINTF(4, 5);
 /* NULL marks the fit as out of memory. */
 void *sf_fit_alloc(struct sf_fit *fit, size_t size_bytes);
 
@@ -44,12 +50,13 @@ void *sf_fit_alloc(struct sf_fit *fit, size_t size_bytes);
 void sf_fit_gather(const struct sf_fit *fit, int32_t i, float *local, const float *logical);
 /* The same of a term, which may be one row for all. */
 void sf_fit_gather_term(struct sf_fit *fit, int32_t i, float *local, const struct sf_diagnosis_related *term);
-/* "3, 5, 7 and 2 more" of the marked indices. */
-void sf_marked_text(char *out, size_t out_size, const bool *marked, int64_t count);
-
-/* A factor in words, "2 = tp or dp": every size of the view that it may be; else the number. accuracy: relative. True when a size was
- * found, or the number is as simple. diagnose_factor.c. */
-bool sf_factor_text(char *out, size_t out_size, const struct sf_tensor_view *view, double factor, double accuracy);
+struct sf_factor {
+  char text[200];    /* "2 = tp or dp": every size of the view that the factor may be; else the number */
+  const char *cause; /* the same without the number; NULL: it is neither a size nor a simple number */
+  char names[160];   /* "tp or dp"; "" */
+};
+/* Names a factor. accuracy: relative. diagnose_factor.c. */
+void sf_factor_name(struct sf_factor *out, const struct sf_tensor_view *view, double factor, double accuracy);
 
 /* The explanations. */
 void sf_explain_sums(struct sf_fit *fit);         /* diagnose_sums.c: partial and repeated sums over ranks */

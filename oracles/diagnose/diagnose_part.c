@@ -28,6 +28,33 @@ static bool *marks_alloc(struct sf_fit *fit, int64_t count) {
   return marks;
 }
 
+/* "3, 5-7 and 2 more" of the marked indices. */
+static void list_marked(char *out, size_t out_size, const bool *marked, int64_t count) {
+  enum { SHOWN = 6 };
+  int64_t shown = 0, more = 0;
+  size_t length = 0;
+  *out = '\0';
+  for (int64_t i = 0; i < count; i++) {
+    if (!marked[i]) continue;
+    int64_t last = i;
+    while (last + 1 < count && marked[last + 1]) last++;
+    if (shown++ >= SHOWN || length + 48 > out_size) {
+      more += last - i + 1;
+    } else {
+      length += (size_t)snprintf(out + length, out_size - length, "%s%lld", length > 0 ? ", " : "", (long long)i);
+      if (last > i) length += (size_t)snprintf(out + length, out_size - length, "-%lld", (long long)last);
+    }
+    i = last;
+  }
+  if (more > 0) snprintf(out + length, out_size - length, " and %lld more", (long long)more);
+}
+
+/* "row 3", "rows 3, 5-7 and 2 more". */
+static void name_marked(char out[LIST_TEXT], const char *what, const bool *marked, int64_t count) {
+  const int length = snprintf(out, LIST_TEXT, "%s%s ", what, count_marked(marked, count) == 1 ? "" : "s");
+  list_marked(out + length, LIST_TEXT - (size_t)length, marked, count);
+}
+
 /* --- zeros ----------------------------------------------------------------------------------------------------- */
 
 static void predict_zeroed(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
@@ -53,9 +80,9 @@ static void explain_zeros(struct sf_fit *fit) {
   }
   if (zeros == 0 || zeros == count) return;
   char list[LIST_TEXT];
-  sf_marked_text(list, sizeof list, rows, shape.rows);
-  sf_fit_offer(fit, SF_DIAGNOSIS_PART, sf_fit_left(fit, predict_zeroed, NULL),
-               "zeros stand in rows %s, in %lld of %lld elements that should not be zero; all else is right", list, (long long)zeros,
+  name_marked(list, "row", rows, shape.rows);
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_PART, "zeros", NULL}, sf_fit_left(fit, predict_zeroed, NULL),
+               "zeros stand in %s, in %lld of %lld elements that should not be zero; all else is right", list, (long long)zeros,
                (long long)count);
 }
 
@@ -104,9 +131,9 @@ static void explain_lines(struct sf_fit *fit, const double *squares, int64_t cou
   }
   if (!is_part(count_marked(marked, count), count)) return;
   char list[LIST_TEXT];
-  sf_marked_text(list, sizeof list, marked, count);
-  sf_fit_offer(fit, SF_DIAGNOSIS_PART, left_outside(fit, squares, marked, count), "only %s %s of %lld are wrong", what, list,
-               (long long)count);
+  name_marked(list, what, marked, count);
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_PART, "only some", what}, left_outside(fit, squares, marked, count),
+               "only %s of %lld %s wrong", list, (long long)count, count_marked(marked, count) == 1 ? "is" : "are");
 }
 
 /* --- named parts of a fused projection ------------------------------------------------------------------------- */
@@ -130,7 +157,8 @@ static void explain_named(struct sf_fit *fit, const double *squares, int64_t cou
     for (int part = 0; part < parts; part++)
       if (set >> part & 1u) snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", *text ? " and " : "", names[part]);
     for (int64_t i = 0; i < count; i++) marked[i] = set >> part_of(&fit->v->fused, cut, count, i) & 1u;
-    sf_fit_offer(fit, SF_DIAGNOSIS_PART, left_outside(fit, squares, marked, count), "only the %s part is wrong", text);
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_PART, "only some parts", text}, left_outside(fit, squares, marked, count),
+                 "only the %s part is wrong", text);
   }
 }
 
@@ -153,12 +181,13 @@ static void explain_ranks(struct sf_fit *fit) {
   }
   if (!is_part(count_marked(marked, last + 1), v->shard_count)) return;
   char list[LIST_TEXT];
-  sf_marked_text(list, sizeof list, marked, last + 1);
+  name_marked(list, "rank", marked, last + 1);
   if (fit->replicas_differ)
-    sf_fit_offer(fit, SF_DIAGNOSIS_UNSYNCHRONISED, left, "replicas differ: rank %s went another way, the others hold the reference's value",
-                 list);
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_UNSYNCHRONISED, "replicas differ", NULL}, left,
+                 "replicas differ: %s went another way, the others hold the reference's value", list);
   else
-    sf_fit_offer(fit, SF_DIAGNOSIS_PART, left, "only rank %s is wrong", list);
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_PART, "only some", "rank"}, left, "only %s %s wrong", list,
+                 count_marked(marked, last + 1) == 1 ? "is" : "are");
 }
 
 void sf_explain_part(struct sf_fit *fit) {
@@ -170,6 +199,6 @@ void sf_explain_part(struct sf_fit *fit) {
   if (!errors_fill(fit, &errors)) return;
   explain_named(fit, errors.row, v->shape.rows, v->fused.rows);
   explain_named(fit, errors.col, v->shape.cols, v->fused.cols);
-  explain_lines(fit, errors.row, v->shape.rows, v->row_noise, v->shape.rows > 1 ? "rows" : "row");
-  explain_lines(fit, errors.col, v->shape.cols, NULL, "columns");
+  explain_lines(fit, errors.row, v->shape.rows, v->row_noise, "row");
+  explain_lines(fit, errors.col, v->shape.cols, NULL, "column");
 }

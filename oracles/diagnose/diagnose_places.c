@@ -63,9 +63,11 @@ static void explain_pieces(struct sf_fit *fit) {
   const double left = sf_fit_left(fit, predict_piece, piece);
   const int32_t rank = v->shards[moved].rank, owner = v->shards[piece[moved]].rank;
   if (all_held)
-    sf_fit_offer(fit, SF_DIAGNOSIS_PERMUTED, left, "the ranks' pieces are permuted: rank %d holds the piece of rank %d", rank, owner);
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_PERMUTED, "permuted pieces", NULL}, left,
+                 "the ranks' pieces are permuted: rank %d holds the piece of rank %d", rank, owner);
   else
-    sf_fit_offer(fit, SF_DIAGNOSIS_NEIGHBOUR, left, "rank %d holds the piece of rank %d, and its own is nowhere", rank, owner);
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_NEIGHBOUR, "the piece of another rank", NULL}, left,
+                 "rank %d holds the piece of rank %d, and its own is nowhere", rank, owner);
 }
 
 /* --- pieces of a gathered tensor ------------------------------------------------------------------------------- */
@@ -165,7 +167,8 @@ static void explain_gathered(struct sf_fit *fit) {
   if (moved == NULL) return;
   char whose[112] = "";
   if (moved->from != NULL) snprintf(whose, sizeof whose, " of %.96s", moved->from->name);
-  sf_fit_offer(fit, SF_DIAGNOSIS_NEIGHBOUR, sf_fit_left(fit, predict_rows, &pieces),
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_NEIGHBOUR, "gathered from the wrong ranks", NULL},
+               sf_fit_left(fit, predict_rows, &pieces),
                "pieces were gathered from the wrong ranks: rank %d's rows from %lld on are rows from %lld on%s", rank, (long long)at,
                (long long)logical_row(fit, moved->shard, moved->first), whose);
 }
@@ -211,7 +214,8 @@ static void explain_shift(struct sf_fit *fit) {
     if (lines_of(fit, &fit->shards[i]) != lines || count_of(&fit->shards[i]) % lines != 0) return;
   const struct shift shift = {lines, shift_of_middle(fit, lines)};
   if (shift.by == 0 || llabs(shift.by) > lines / 2) return;
-  sf_fit_offer(fit, SF_DIAGNOSIS_SHIFTED, sf_fit_left(fit, predict_shifted, &shift), "%s are shifted by %lld within each rank's part",
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_SHIFTED, "shifted within each rank's part", NULL},
+               sf_fit_left(fit, predict_shifted, &shift), "%s are shifted by %lld within each rank's part",
                fit->v->shape.rows > 1 ? "rows" : "elements", (long long)shift.by);
 }
 
@@ -295,8 +299,8 @@ static void explain_fused(struct sf_fit *fit, bool of_rows) {
   for (int mistake = 0; mistake < FUSED_MISTAKES; mistake++) {
     order_of(order, v, cut, size, (enum fused_mistake)mistake);
     const struct fused fused = {(enum fused_mistake)mistake, of_rows, order};
-    sf_fit_offer(fit, SF_DIAGNOSIS_FUSED_ORDER, sf_fit_left(fit, predict_fused, &fused), "parts of a fused projection %s: %s",
-                 what[mistake], parts);
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_FUSED_ORDER, "parts of a fused projection", what[mistake]},
+                 sf_fit_left(fit, predict_fused, &fused), "parts of a fused projection %s: %s", what[mistake], parts);
   }
 }
 

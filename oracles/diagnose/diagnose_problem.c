@@ -113,6 +113,7 @@ static void diagnose_structure(struct sf_diagnosis *out, const struct sf_collect
   int32_t by = 0;
   if (!layers_off(collector, finding, &by)) return;
   out->cls = SF_DIAGNOSIS_SHIFTED;
+  snprintf(out->cause, sizeof out->cause, "shifted layers");
   snprintf(out->text, sizeof out->text, "rank %d's layers are shifted by %d: it has layer %d where it must have layer %d", finding->rank,
            by, collector->catalog->modules[finding->module].layer + (finding->cls == SF_CLASS_GAP ? by : 0),
            collector->catalog->modules[finding->module].layer - (finding->cls == SF_CLASS_GAP ? 0 : by));
@@ -197,6 +198,7 @@ static struct sf_diagnosis_shard *assembled(struct sf_related_list *list, const 
 /* The judgement's finding is the diagnosis: no distance says more, since noise hides the rounding. */
 static void diagnose_bits(struct sf_diagnosis *out, const struct sf_finding *finding) {
   out->cls = SF_DIAGNOSIS_LOW_PRECISION;
+  snprintf(out->cause, sizeof out->cause, "rounding");
   snprintf(out->text, sizeof out->text, "%s", finding->text);
 }
 

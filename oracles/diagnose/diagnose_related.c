@@ -107,17 +107,21 @@ static void collect_stale(struct sf_related_list *list, const struct sf_slot *sl
     if (e == own || !same_place(collector, own, e, true)) continue;
     const bool same_layer = e->id.subject == own->id.subject;
     if (!same_layer && (e->id.step != own->id.step || e->id.microbatch != own->id.microbatch)) continue;
-    char name[96];
-    if (!same_layer)
+    char name[96] = "the tied weight's other use";
+    const char *cause = NULL;
+    if (!same_layer) {
       snprintf(name, sizeof name, "layer %d in place of layer %d", module_of(collector, e)->layer, module_of(collector, own)->layer);
-    else if (e->id.step != own->id.step)
+      cause = "another layer";
+    } else if (e->id.step != own->id.step) {
       snprintf(name, sizeof name, "step %d", e->id.step);
-    else if (e->id.microbatch != own->id.microbatch)
+      cause = "another step";
+    } else if (e->id.microbatch != own->id.microbatch) {
       snprintf(name, sizeof name, "microbatch %d", e->id.microbatch);
-    else
-      snprintf(name, sizeof name, "the tied weight's other use");
+      cause = "another microbatch";
+    }
     struct sf_diagnosis_related *r =
         sf_related_add(list, SF_RELATED_STALE, e->spec.shape, slot->phase == SF_SLOT_RECEIVED ? value_of(list, e) : e->x, name);
+    if (r != NULL) r->cause = cause;
     if (r != NULL && !same_layer) r->cls = SF_DIAGNOSIS_SHIFTED;
   }
 }
@@ -159,7 +163,9 @@ static void collect_stale_inputs(struct sf_related_list *list, const struct sf_s
   for (int32_t layer = 0; layer < module->layer && list->status == SF_OK; layer++) {
     char name[96];
     snprintf(name, sizeof name, "layer %d's input, normalised in its place", layer);
-    sf_related_add(list, SF_RELATED_STALE, own->spec.shape, norm_of(list, stream_into(list, own->id, layer), own, module->layer), name);
+    struct sf_diagnosis_related *r =
+        sf_related_add(list, SF_RELATED_STALE, own->spec.shape, norm_of(list, stream_into(list, own->id, layer), own, module->layer), name);
+    if (r != NULL) r->cause = "another layer's input";
   }
 }
 

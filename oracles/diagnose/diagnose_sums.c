@@ -96,7 +96,8 @@ static void explain_partial_with_terms(struct sf_fit *fit, const struct sf_view_
     const double times = r->relation == SF_RELATED_TERM ? times_in_sum(fit, group, r) : 0;
     const struct group_sum sum = {group, 1, r, times};
     if (times < 1 || times >= fit->v->shard_count) continue;
-    sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, sf_fit_left(fit, predict_partial, &sum),
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_MISSING_REDUCTION, "partial sum", group->name},
+                 sf_fit_left(fit, predict_partial, &sum),
                  "rank %d holds a partial sum over %s: the shards summed over %s give the reference and %.0f times %s, which each rank "
                  "adds: a missing all-reduce",
                  sf_fit_wrong_rank(fit), group->name, group->name, times, r->name);
@@ -104,20 +105,22 @@ static void explain_partial_with_terms(struct sf_fit *fit, const struct sf_view_
 }
 
 static void explain_partial(struct sf_fit *fit, const struct sf_view_group *group) {
-  char by[200];
+  struct sf_factor by;
   const char *text = group->name;
   struct group_sum sum = {.group = group, .factor = 1};
   const double left = sf_fit_left(fit, predict_partial, &sum);
-  sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, left,
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_MISSING_REDUCTION, "partial sum", text}, left,
                "rank %d holds a partial sum over %s: the shards summed over %s give the reference: a missing all-reduce",
                sf_fit_wrong_rank(fit), text, text);
   if (sf_fit_accepts(fit, left)) return;
   explain_partial_with_terms(fit, group);
   sum.factor = factor_of_sum(fit, group);
-  if (!(fabs(sum.factor) > 0) || !sf_factor_text(by, sizeof by, fit->v, sum.factor, 3 * fit->v->noise / fit->norm)) return;
-  sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, sf_fit_left(fit, predict_partial, &sum),
+  if (!(fabs(sum.factor) > 0)) return;
+  sf_factor_name(&by, fit->v, sum.factor, 3 * fit->v->noise / fit->norm);
+  if (by.cause == NULL) return;
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_MISSING_REDUCTION, "part of a sum", text}, sf_fit_left(fit, predict_partial, &sum),
                "rank %d holds a part of a sum over %s: the shards summed over %s give the reference times %s: not reduced over %s",
-               sf_fit_wrong_rank(fit), text, text, by, text);
+               sf_fit_wrong_rank(fit), text, text, by.text, text);
 }
 
 /* For a sum that was reduced twice: adds what all ranks of the group should hold, element by element. */
@@ -144,7 +147,8 @@ static bool is_normalised_over(const struct sf_fit *fit, const struct sf_view_gr
 
 static void explain_summed(struct sf_fit *fit, const struct sf_view_group *group) {
   if (is_normalised_over(fit, group)) return;
-  sf_fit_offer(fit, SF_DIAGNOSIS_EXTRA_REDUCTION, sf_fit_left(fit, predict_summed, group),
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_EXTRA_REDUCTION, "summed once too often", group->name},
+               sf_fit_left(fit, predict_summed, group),
                "the values are the sum over %s of what the %d ranks should hold each: summed over %s once too often", group->name,
                group_size(fit, 0, group), group->name);
 }
@@ -197,28 +201,28 @@ static void predict_selected(struct sf_fit *fit, int32_t i, float *local, const 
 static void explain_own_data(struct sf_fit *fit, const struct selection *all) {
   struct selection s = *all;
   s.own = true;
-  sf_fit_offer(fit, SF_DIAGNOSIS_UNSYNCHRONISED, sf_fit_left(fit, predict_selected, &s),
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_UNSYNCHRONISED, "not synchronised", "dp"}, sf_fit_left(fit, predict_selected, &s),
                "replicas are not synchronised over dp: each holds the gradient of its own data alone");
 }
 
 static void explain_some_microbatches(struct sf_fit *fit, const struct selection *all, int32_t local_count) {
   struct selection s = *all;
   s.last = 0;
-  sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, sf_fit_left(fit, predict_selected, &s),
-               "the sum over microbatches has only the first of the %d of each rank", local_count);
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_MISSING_REDUCTION, "the first microbatch alone", NULL},
+               sf_fit_left(fit, predict_selected, &s), "the sum over microbatches has only the first of the %d of each rank", local_count);
   s = *all;
   s.first = local_count - 1;
-  sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, sf_fit_left(fit, predict_selected, &s),
-               "the sum over microbatches has only the last of the %d of each rank", local_count);
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_MISSING_REDUCTION, "the last microbatch alone", NULL},
+               sf_fit_left(fit, predict_selected, &s), "the sum over microbatches has only the last of the %d of each rank", local_count);
   s = *all;
   s.last = local_count - 2;
-  sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, sf_fit_left(fit, predict_selected, &s),
-               "the sum over microbatches lacks the last of the %d of each rank", local_count);
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_MISSING_REDUCTION, "without the last microbatch", NULL},
+               sf_fit_left(fit, predict_selected, &s), "the sum over microbatches lacks the last of the %d of each rank", local_count);
   for (int32_t m = 0; m < local_count * (int32_t)fit->v->data_ranks; m++) {
     s = *all;
     s.left_out = m;
-    sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, sf_fit_left(fit, predict_selected, &s),
-                 "the sum over microbatches lacks microbatch %d", m);
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_MISSING_REDUCTION, "without a microbatch", NULL},
+                 sf_fit_left(fit, predict_selected, &s), "the sum over microbatches lacks microbatch %d", m);
   }
 }
 
@@ -254,7 +258,7 @@ static void explain_late(struct sf_fit *fit, const struct selection *all, int32_
       if (late.group->kind != SF_GROUP_DATA || !is_new_group(fit, late.group)) continue;
       late.early.last = first_late - 1;
       sf_fit_offer(
-          fit, SF_DIAGNOSIS_UNSYNCHRONISED, sf_fit_left(fit, predict_late, &late),
+          fit, (struct sf_cause){SF_DIAGNOSIS_UNSYNCHRONISED, "not synchronised", late.group->name}, sf_fit_left(fit, predict_late, &late),
           "replicas are not synchronised over %s: reduced before the last %d of a rank's %d microbatches, which each has added for itself",
           late.group->name, local_count - first_late, local_count);
     }
@@ -273,8 +277,9 @@ void sf_explain_microbatches(struct sf_fit *fit) {
   for (int32_t call = 0; call < 2 && is_used_twice; call++) {
     struct selection s = all;
     s.call = call;
-    sf_fit_offer(fit, SF_DIAGNOSIS_MISSING_REDUCTION, sf_fit_left(fit, predict_selected, &s),
-                 "the tied weight has the gradient of its use as %s alone: not summed over its two uses",
-                 call == 0 ? "embedding" : "output layer");
+    const char *use = call == 0 ? "embedding" : "output layer";
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_MISSING_REDUCTION, "one use of the tied weight alone", use},
+                 sf_fit_left(fit, predict_selected, &s),
+                 "the tied weight has the gradient of its use as %s alone: not summed over its two uses", use);
   }
 }

@@ -37,24 +37,26 @@ static void predict_x(struct sf_fit *fit, int32_t i, float *local, const void *c
   memcpy(local, fit->shards[i].x, (size_t)(fit->shards[i].rows * fit->shards[i].cols) * sizeof *local);
 }
 
+/* What is related, without numbers. */
+static const char *cause_of(const struct sf_diagnosis_related *related) { return related->cause != NULL ? related->cause : related->name; }
+
 static void explain_scale(struct sf_fit *fit) {
-  char text[200], of_tp[48];
+  struct sf_factor by;
   const int64_t count = fit->v->shape.rows * fit->v->shape.cols;
   const double factor = projection(fit, predict_x, NULL, false);
   if (factor == 0 || factor == 1) return;
-  const bool named = sf_factor_text(text, sizeof text, fit->v, factor, 3 * fit->v->noise / fit->norm);
-  if (!named && count < 4) return; /* some factor fits any scalar */
+  sf_factor_name(&by, fit->v, factor, 3 * fit->v->noise / fit->norm);
+  if (by.cause == NULL && count < 4) return; /* some factor fits any scalar */
   const double left = sf_fit_left(fit, predict_scaled, &factor);
   const enum sf_kind kind = fit->v->kind;
   const bool inside = kind == SF_KIND_ACT || kind == SF_KIND_ACT_GRAD || kind == SF_KIND_WGRAD;
   const char *axis = fit->v->tp_name;
   const int64_t size = fit->v->tp_size;
-  snprintf(of_tp, sizeof of_tp, "%.6g = %s", factor, axis);
   /* No true factor inside a pass is the size of tp: the ranks' equal values were added, whichever rank holds the sum. */
-  if (inside && size > 1 && is_near(factor, (double)size, 3 * fit->v->noise / fit->norm) && strcmp(text, of_tp) == 0)
-    sf_fit_offer(fit, SF_DIAGNOSIS_EXTRA_REDUCTION, left,
-                 "the value is %s times what it should be: equal values of the ranks of %s are summed once too often", text, axis);
-  sf_fit_offer(fit, SF_DIAGNOSIS_SCALE, left, "scaled by %s", text);
+  if (inside && size > 1 && is_near(factor, (double)size, 3 * fit->v->noise / fit->norm) && strcmp(by.names, axis) == 0)
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_EXTRA_REDUCTION, "equal values summed", axis}, left,
+                 "the value is %s times what it should be: equal values of the ranks of %s are summed once too often", by.text, axis);
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_SCALE, by.cause != NULL ? "scaled" : NULL, by.cause}, left, "scaled by %s", by.text);
 }
 
 /* Each shard has a factor of its own. */
@@ -82,7 +84,7 @@ static void explain_own_scales(struct sf_fit *fit) {
     if (fabs(factors[i] - 1) > fabs(factors[farthest] - 1)) farthest = i;
   }
   if (all_equal || factors[farthest] == 0) return;
-  sf_fit_offer(fit, SF_DIAGNOSIS_SCALE, sf_fit_left(fit, predict_own_scale, factors),
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_SCALE, NULL, NULL}, sf_fit_left(fit, predict_own_scale, factors),
                "each rank's part is scaled by a factor of its own: rank %d's by %.6g", fit->v->shards[farthest].rank, factors[farthest]);
 }
 
@@ -111,12 +113,13 @@ static void explain_term(struct sf_fit *fit, const struct sf_diagnosis_related *
   if (added.times == 0 || !(fabs(added.times) < 1 << 20)) return;
   const double left = sf_fit_left(fit, predict_term, &added);
   if (added.times == -1)
-    sf_fit_offer(fit, SF_DIAGNOSIS_REPEATED_TERM, left, "%s is not added", term->name);
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_REPEATED_TERM, "not added", cause_of(term)}, left, "%s is not added", term->name);
   else if (added.times + 1 == (double)fit->v->tp_size)
-    sf_fit_offer(fit, SF_DIAGNOSIS_REPEATED_TERM, left, "%s is added %.0f times, once by each rank of %s", term->name, added.times + 1,
-                 fit->v->tp_name);
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_REPEATED_TERM, "added by each rank", cause_of(term)}, left,
+                 "%s is added %.0f times, once by each rank of %s", term->name, added.times + 1, fit->v->tp_name);
   else
-    sf_fit_offer(fit, SF_DIAGNOSIS_REPEATED_TERM, left, "%s is added %.0f times", term->name, added.times + 1);
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_REPEATED_TERM, "added several times", cause_of(term)}, left, "%s is added %.0f times",
+                 term->name, added.times + 1);
 }
 
 /* --- other tensors' values ------------------------------------------------------------------------------------- */
@@ -136,11 +139,13 @@ static void predict_stale(struct sf_fit *fit, int32_t i, float *local, const voi
 
 static void explain_stale(struct sf_fit *fit) {
   const struct sf_tensor_view *v = fit->v;
-  sf_fit_offer(fit, SF_DIAGNOSIS_STALE, sf_fit_left(fit, predict_stale, NULL),
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_STALE, "zeros", NULL}, sf_fit_left(fit, predict_stale, NULL),
                "zeros stand in place of the value: left out, never written, or cleared too early");
   for (int32_t k = 0; k < v->related_count; k++) {
     const struct sf_diagnosis_related *r = &v->related[k];
-    if (r->relation == SF_RELATED_STALE) sf_fit_offer(fit, r->cls, sf_fit_left(fit, predict_stale, r), "the value is that of %s", r->name);
+    if (r->relation == SF_RELATED_STALE)
+      sf_fit_offer(fit, (struct sf_cause){r->cls, "another value", cause_of(r)}, sf_fit_left(fit, predict_stale, r),
+                   "the value is that of %s", r->name);
   }
 }
 
@@ -177,9 +182,9 @@ static void explain_variants(struct sf_fit *fit) {
     if (!is_first) continue;
     const double left = sf_fit_left(fit, predict_variant, &r->variant);
     if (r->names_rank)
-      sf_fit_offer(fit, r->cls, left, "rank %d %s", sf_fit_wrong_rank(fit), r->name);
+      sf_fit_offer(fit, (struct sf_cause){r->cls, cause_of(r), NULL}, left, "rank %d %s", sf_fit_wrong_rank(fit), r->name);
     else
-      sf_fit_offer(fit, r->cls, left, "%s", r->name);
+      sf_fit_offer(fit, (struct sf_cause){r->cls, cause_of(r), NULL}, left, "%s", r->name);
   }
 }
 
@@ -209,7 +214,7 @@ static void explain_precision(struct sf_fit *fit) {
   const bool grid = 10 * on_grid > 9 * count;
   if (count < (grid ? ON_GRID_MIN : OFF_GRID_MIN)) return;
   if (!grid && v->kind == SF_KIND_PARAM_DELTA) return; /* a missing term may be as small, such as weight decay's */
-  sf_fit_offer(fit, SF_DIAGNOSIS_LOW_PRECISION, error / unit,
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_LOW_PRECISION, grid ? "rounded to bf16" : "summed in bf16", NULL}, error / unit,
                grid ? "the values lie on the bf16 grid, one rounding of bf16 from the reference: promised in fp32"
                     : "the error is what sums stored in bf16 have, %.2g of the value: promised in fp32",
                error);

@@ -54,10 +54,13 @@ struct sf_numbers {
   double wanted, got, allowed;             /* there */
 };
 
+enum { SF_CAUSE_TEXT = 128 };
 struct sf_diagnosis {
   enum sf_diagnosis_class cls;
-  double left;    /* of the error, in noise levels; of all of it when nothing fits */
-  char text[320]; /* one sentence; "" = there is no diagnosis */
+  double left;               /* of the error, in noise levels; of all of it when nothing fits */
+  char text[320];            /* one sentence; "" = there is no diagnosis */
+  char cause[SF_CAUSE_TEXT]; /* the mistake in a few words without ranks, layers and sizes, the same wherever it is made; "": the text
+                                tells at most by how much the tensor is wrong */
   struct sf_numbers numbers;
 };
 
@@ -100,6 +103,7 @@ struct sf_diagnosis_related {
   enum sf_relation relation;
   enum sf_diagnosis_class cls; /* STALE: which class it means (STALE or SHIFTED); VARIANT: what the mistake is */
   char name[128];              /* VARIANT: the whole sentence */
+  const char *cause;           /* the name without numbers; NULL: it has none */
   bool names_rank;             /* VARIANT: .. behind "rank 3 " */
   struct sf_shape shape;
   const float *x;
@@ -140,6 +144,11 @@ struct sf_tensor_view {
   const struct sf_diagnosis_related *related;
   int32_t related_count;
 };
+
+/* Whether two diagnoses are of one mistake. False where one says nothing. */
+bool sf_diagnosis_says_the_same(const struct sf_diagnosis *a, const struct sf_diagnosis *b);
+/* Whether a diagnosis says why a tensor is wrong: not only where, or by how much. */
+bool sf_diagnosis_says_why(const struct sf_diagnosis *diagnosis);
 
 /* The numbers of a view. SF_ENOMEM. numbers.c. */
 enum sf_status sf_numbers_of(struct sf_numbers *out, const struct sf_tensor_view *view) SF_MUST_USE;

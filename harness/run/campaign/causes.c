@@ -2,96 +2,18 @@
 
 #include "harness/run/trial/outcome.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-/* --- what diagnoses say ---------------------------------------------------------------------------------------- */
-
-/* The end of a number such as 12 or 3.84e+06, or of a list such as "3, 5-7 and 2 more"; `at` stands at its first digit. */
-static const char *skip_numbers(const char *at) {
-  for (;;) {
-    while (isdigit((unsigned char)*at) || ((*at == '.' || *at == '-') && isdigit((unsigned char)at[1]))) at++;
-    if (*at == 'e' && (at[1] == '+' || at[1] == '-') && isdigit((unsigned char)at[2]))
-      at += 2;
-    else if (strncmp(at, ", ", 2) == 0 && isdigit((unsigned char)at[2]))
-      at += 2;
-    else if (strncmp(at, " and ", 5) == 0 && isdigit((unsigned char)at[5]))
-      at += 5;
-    else
-      break;
-  }
-  return strncmp(at, " more", 5) == 0 ? at + 5 : at;
-}
-
-/* The text up to the first colon or semicolon, with # in place of numbers. */
-static void stem_of(char *out, size_t size, const char *text) {
-  size_t length = 0;
-  while (*text && *text != ':' && *text != ';' && length + 1 < size) {
-    const bool number = isdigit((unsigned char)*text);
-    out[length++] = number ? '#' : *text;
-    text = number ? skip_numbers(text) : text + 1;
-  }
-  out[length] = '\0';
-}
-
-bool sf_diagnosis_says_the_same(const struct sf_diagnosis *a, const struct sf_diagnosis *b) {
-  char stem[sizeof a->text], other[sizeof b->text];
-  if (!*a->text || a->cls == SF_DIAGNOSIS_UNKNOWN || a->cls != b->cls) return false;
-  stem_of(stem, sizeof stem, a->text);
-  stem_of(other, sizeof other, b->text);
-  return strcmp(stem, other) == 0;
-}
-
-/* --- what signatures name -------------------------------------------------------------------------------------- */
-
-/* "CLASS/KIND/MODULE@AXES", with "flaky/" in front or not. */
-struct names {
-  char cls[SF_SIGNATURE_TEXT];
-  const char *kind, *module, *axes; /* "" where there is none; they lie behind the class */
-};
-
-static void names_of(struct names *out, const char *signature) {
-  static const char flaky[] = "flaky/";
-  const bool is_flaky = strncmp(signature, flaky, sizeof flaky - 1) == 0;
-  snprintf(out->cls, sizeof out->cls, "%s", signature + (is_flaky ? sizeof flaky - 1 : 0));
-  out->kind = out->module = out->axes = "";
-  char *axes = strrchr(out->cls, '@'), *kind = strchr(out->cls, '/'), *module = kind ? strchr(kind + 1, '/') : NULL;
-  if (axes) *axes = '\0', out->axes = axes + 1;
-  if (module) *module = '\0', out->module = module + 1;
-  if (kind) *kind = '\0', out->kind = kind + 1;
-}
-
-/* The axes but for those whose ranks have other data, or may come from such: a fault of the ranks that share a gradient takes any. */
-static void other_axes(char out[SF_SIGNATURE_TEXT], const char *axes) {
-  static const char *const of_data[] = {"dp", "cp", "edp", "ep", "etp"};
-  out[0] = '\0';
-  for (size_t length; *axes; axes += length + (axes[length] == '+')) {
-    bool is_data = false;
-    length = strcspn(axes, "+");
-    for (size_t i = 0; i < sizeof of_data / sizeof of_data[0]; i++)
-      is_data |= strlen(of_data[i]) == length && strncmp(of_data[i], axes, length) == 0;
-    const size_t at = strlen(out);
-    if (!is_data) snprintf(out + at, SF_SIGNATURE_TEXT - at, "+%.*s", (int)length, axes);
-  }
-}
-
-static bool axes_differ_in_data_alone(const char *axes, const char *other) {
-  char rest[SF_SIGNATURE_TEXT], other_rest[SF_SIGNATURE_TEXT];
-  other_axes(rest, axes);
-  other_axes(other_rest, other);
-  return strcmp(rest, other_rest) == 0;
-}
-
 /* Whether kind and module of b are among what is wrong in a's smallest case, in whatever class. */
-static bool shows(const struct sf_cause_evidence *a, const struct names *b) {
-  struct names line;
+static bool shows(const struct sf_cause_evidence *a, const struct sf_signature_parts *b) {
+  struct sf_signature_parts line;
   for (const char *at = a->shown ? a->shown : ""; *at; at += strcspn(at, "\n"), at += *at == '\n') {
     char key[SF_SIGNATURE_TEXT];
     snprintf(key, sizeof key, "%.*s", (int)strcspn(at, "\n"), at);
     char *mode = strstr(key, SF_KEY_ISOLATED); /* of a framework's keys; signatures have it among their axes */
     if (mode) *mode = '\0';
-    names_of(&line, key);
+    sf_signature_split(&line, key);
     if (*b->module && strcmp(line.kind, b->kind) == 0 && strcmp(line.module, b->module) == 0) return true;
   }
   return false;
@@ -124,13 +46,6 @@ static bool same_kind_of(const char *kind, const char *other) {
   return both || strcmp(kind, other) == 0;
 }
 
-/* Whether the diagnosis is a cause: not only a place, or a factor that depends on the data. */
-static bool says_why(const struct sf_diagnosis *diagnosis) {
-  const bool is_place = diagnosis->cls == SF_DIAGNOSIS_UNKNOWN || diagnosis->cls == SF_DIAGNOSIS_PART,
-             is_number = strstr(diagnosis->text, "no ratio of the case") || strstr(diagnosis->text, "a factor of its own");
-  return *diagnosis->text && !is_place && !is_number;
-}
-
 /* Whether two diagnoses of one tensor are of one sum. A sum over another group lacks some of its terms and has others too often: which of
  * them shows, and over which axes, depends on the case. A sum that is made too early lacks terms, or is nothing, or is of a rank's own
  * data. */
@@ -157,18 +72,18 @@ static bool needs_a_feature(const struct sf_case *c) {
 }
 
 bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct sf_cause_evidence *b) {
-  struct names one, other;
-  names_of(&one, a->signature);
-  names_of(&other, b->signature);
-  const bool same_kind = same_kind_of(one.kind, other.kind), same_axes = strcmp(one.axes, other.axes) == 0,
+  struct sf_signature_parts one, other;
+  sf_signature_split(&one, a->signature);
+  sf_signature_split(&other, b->signature);
+  const bool same_kind = same_kind_of(one.kind, other.kind), same_axes = one.has_axes == other.has_axes && one.axes == other.axes,
              same_module = *one.module && strcmp(one.module, other.module) == 0, a_shows_b = shows(a, &other), b_shows_a = shows(b, &one);
-  const bool same_why = says_why(a->diagnosis) && sf_diagnosis_says_the_same(a->diagnosis, b->diagnosis),
-             other_why = says_why(a->diagnosis) && says_why(b->diagnosis) && !same_why;
+  const bool same_why = sf_diagnosis_says_why(a->diagnosis) && sf_diagnosis_says_the_same(a->diagnosis, b->diagnosis),
+             other_why = sf_diagnosis_says_why(a->diagnosis) && sf_diagnosis_says_why(b->diagnosis) && !same_why;
   if (same_why) return same_module || (same_kind && same_axes) || a_shows_b || b_shows_a;
   if (same_module && same_kind) { /* what is shown says nothing then: each smallest case shows its own tensor */
-    const bool near = same_axes || (strcmp(one.kind, other.kind) == 0 && strcmp(one.cls, other.cls) == 0 &&
-                                    axes_differ_in_data_alone(one.axes, other.axes));
-    return *one.axes && ((near && !other_why) || of_one_sum(a->diagnosis->cls, b->diagnosis->cls, same_axes));
+    const bool near =
+        same_axes || (strcmp(one.kind, other.kind) == 0 && strcmp(one.cls, other.cls) == 0 && one.other_axes == other.other_axes);
+    return one.has_axes && ((near && !other_why) || of_one_sum(a->diagnosis->cls, b->diagnosis->cls, same_axes));
   }
   if (a_shows_b && b_shows_a && (same_module || same_kind)) return true;
   if (!a_shows_b && !b_shows_a) return false;

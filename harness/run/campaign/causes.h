@@ -14,10 +14,6 @@ struct sf_cause_evidence {
   const struct sf_diagnosis *diagnosis;
 };
 
-/* Whether two diagnoses say the same but for numbers (ranks, layers, distances), up to the first colon or semicolon: what stands behind
- * these is detail. False where one says nothing. */
-bool sf_diagnosis_says_the_same(const struct sf_diagnosis *a, const struct sf_diagnosis *b);
-
 /* Whether two findings have one cause, as far as can be seen. "Shows" means that the kind of tensor and the module of one finding are wrong
  * in the smallest case of the other too. They have one cause
  *   - if their diagnoses name the same cause, and they have the module in common, or kind and axes, or one shows the other;

@@ -48,7 +48,8 @@
   X(trials_max, "INTEGER", NUMBER, trials_max, SHOWN)                                                                                      \
   X(minimal, "INTEGER", NUMBER, minimal, SHOWN)                                                                                            \
   X(what, "TEXT", TEXT, what, SHOWN)                                                                                                       \
-  X(shown, "TEXT", TEXT, shown, SHOWN)
+  X(shown, "TEXT", TEXT, shown, SHOWN)                                                                                                     \
+  X(diagnosis_cause, "TEXT", LINE, diagnosis.cause, SAID)
 
 #define DECLARE_FIRST(column, declaration, ...) #column " " declaration
 #define DECLARE(...) ", " DECLARE_FIRST(__VA_ARGS__)

@@ -66,6 +66,8 @@ static void find_earlier(struct sf_engine *engine, struct sf_diagnosis *out) {
   const struct sf_finding *finding = &judgement.findings[0];
   sf_trace_id_text(id, sizeof id, engine->catalog, finding->id);
   out->cls = SF_DIAGNOSIS_EARLIER;
+  snprintf(out->cause, sizeof out->cause, "wrong before: %s of %s", sf_kind_name((enum sf_kind)finding->id.kind),
+           finding->module >= 0 ? sf_modules[engine->catalog->modules[finding->module].cls].name : "none");
   snprintf(out->text, sizeof out->text, "%s was wrong before: %s", id, finding->text);
 }
 
@@ -79,7 +81,8 @@ void sf_engine_diagnose(struct sf_engine *engine, const struct sf_case *c, const
   }
   const struct sf_finding *finding = &engine->judgement.findings[outcome->finding];
   memset(&log, 0, sizeof log);
-  if (record) diagnose_log(engine, finding, record, &outcome->diagnosis);
+  if (record)
+    diagnose_log(engine, finding, record, &outcome->diagnosis);
   else if (!engine->options.mpi && run_again(engine, &log, sf_trace_key(finding->id)))
     diagnose_log(engine, finding, &log, &outcome->diagnosis);
   sf_chunk_log_destroy(&log);

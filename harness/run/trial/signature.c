@@ -18,7 +18,8 @@ static const char *const axis_names[] = {
 };
 #define BIT(axis) (1u << (axis))
 static const unsigned SEATS = BIT(TP) | BIT(SP) | BIT(CP) | BIT(DP), /* the axes that the experts' ranks come from */
-    NEWER = BIT(ETP) | BIT(EDP);                                     /* signatures of the older form lack these */
+    NEWER = BIT(ETP) | BIT(EDP),                                     /* signatures of the older form lack these */
+    OF_DATA = BIT(DP) | BIT(CP) | BIT(EDP) | BIT(EP) | BIT(ETP);
 
 /* --- axes -------------------------------------------------------------------------------------------------------- */
 
@@ -70,6 +71,19 @@ static bool axes_read(unsigned *out, const char *signature) {
     at += length;
   }
   return true;
+}
+
+void sf_signature_split(struct sf_signature_parts *out, const char *signature) {
+  static const char flaky[] = "flaky/";
+  const bool is_flaky = strncmp(signature, flaky, sizeof flaky - 1) == 0;
+  *out = (struct sf_signature_parts){.kind = "", .module = ""};
+  snprintf(out->cls, sizeof out->cls, "%s", signature + (is_flaky ? sizeof flaky - 1 : 0));
+  char *axes = strrchr(out->cls, '@'), *kind = strchr(out->cls, '/'), *module = kind != NULL ? strchr(kind + 1, '/') : NULL;
+  out->has_axes = axes_read(&out->axes, out->cls);
+  out->other_axes = out->axes & ~OF_DATA;
+  if (axes != NULL) *axes = '\0';
+  if (module != NULL) *module = '\0', out->module = module + 1;
+  if (kind != NULL) *kind = '\0', out->kind = kind + 1;
 }
 
 bool sf_signature_within(const char *signature, const struct sf_case *c) {

@@ -13,6 +13,16 @@ enum { SF_AXES_TEXT = 48 };
 void sf_signature_axes(char out[SF_AXES_TEXT], const struct sf_case *c, const char *key);
 /* key@axes. */
 void sf_signature_make(char out[SF_SIGNATURE_TEXT], const char *key, const struct sf_case *c);
+/* A signature taken apart. Texts are "" where there is none; kind and module lie behind the class. */
+struct sf_signature_parts {
+  char cls[SF_SIGNATURE_TEXT]; /* without "flaky/" */
+  const char *kind, *module;
+  unsigned axes, other_axes; /* a bit for each; other_axes: but for those whose ranks have other data (dp, cp, edp), or may come from such
+                                (ep, etp) */
+  bool has_axes;             /* it names some, or that there are none */
+};
+/* Takes a signature apart, or a shrink key, which has no axes. */
+void sf_signature_split(struct sf_signature_parts *out, const char *signature);
 /* Whether the case has every axis that the signature names; of an operation it names none. */
 bool sf_signature_within(const char *signature, const struct sf_case *c);
 /* Whether a signature that was written down (in a known list, in a case's expectation) stands for one that was seen. Two older forms count

@@ -41,7 +41,7 @@ check "a dry run writes nothing" [ ! -e "$work/none" ]
 check "a dry run prints the cases that a campaign runs" [ "$(query "$work/one.sqlite" 'SELECT min(idx) FROM verdict WHERE verdict = '"'FINDING'")" = "$(($(grep -n -m 1 'no-reduce' "$work/stdout" | cut -d: -f1) - 1))" ]
 check "the report says what it looks like" grep -qx "diagnosis    missing_reduction: $partial" "$found/report.txt"
 run 1 replay "$found/case.json" --target "$sample" --json "${launch[@]}"
-is_json '[j["diagnosis"]["class"], j["diagnosis"]["text"], sorted(j["diagnosis"])]' "['missing_reduction', '$partial', ['class', 'left', 'text']]"
+is_json '[j["diagnosis"]["class"], j["diagnosis"]["text"], sorted(j["diagnosis"])]' "['missing_reduction', '$partial', ['cause', 'class', 'left', 'text']]"
 check "as expected" grep -q '^expected .*: yes$' "$work/stderr"
 run 1 shrink "$found/case.json" --target "$sample" -o "$work/again.json" "${launch[@]}"
 check "shrink comes to the same case" cmp "$work/again.json" "$found/min.json"

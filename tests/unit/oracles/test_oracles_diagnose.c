@@ -1,6 +1,6 @@
 /* Diagnosis: each explanation is planted exactly, with a little noise on top, and must be the one that is given. */
-#include "tests/unit/oracles/diagnose_bench.h"
 #include "tests/shard_copy.h"
+#include "tests/unit/oracles/diagnose_bench.h"
 
 /* --- sums ------------------------------------------------------------------------------------------------------ */
 
@@ -441,7 +441,7 @@ static void test_diagnose_error_of_a_small_row_keeps_to_row_levels(void **state)
   struct sf_diagnosis d;
   assert_int_equal(sf_diagnose_problem(&d, &b.p), SF_OK);
   assert_int_equal(d.cls, SF_DIAGNOSIS_PART);
-  assert_non_null(strstr(d.text, "rows 5 of 8"));
+  assert_non_null(strstr(d.text, "only row 5 of 8 is wrong"));
 }
 
 static void test_diagnose_unlike_anything_is_unknown(void **state) {

@@ -388,13 +388,15 @@ static void test_campaign_nothing_text_names_the_last_reasons(void **state) {
  */
 static void test_signatures_text_and_json_name_the_diagnosis(void **state) {
   static const struct {
-    const char *label, *text;
+    const char *label, *text, *cause;
     enum sf_diagnosis_class cls;
-  } rows[] = {{"first", "s0/mb0/fwd/act/a.layers.0.b/0 was wrong before: off by 1.5e-05, 3e+06 times", SF_DIAGNOSIS_EARLIER},
-              {"second", "the bias is added 2 times", SF_DIAGNOSIS_REPEATED_TERM},
-              {"third", "s1/mb3/fwd/act/a.layers.2.b/0 was wrong before: off by 2, 31.25 times", SF_DIAGNOSIS_EARLIER},
-              {"fourth", "", SF_DIAGNOSIS_UNKNOWN},
-              {"fifth", "", SF_DIAGNOSIS_UNKNOWN}};
+  } rows[] = {
+      {"first", "s0/mb0/fwd/act/a.layers.0.b/0 was wrong before: off by 1.5e-05, 3e+06 times", "wrong before: act of b",
+       SF_DIAGNOSIS_EARLIER},
+      {"second", "the bias is added 2 times", "added twice: the bias", SF_DIAGNOSIS_REPEATED_TERM},
+      {"third", "s1/mb3/fwd/act/a.layers.2.b/0 was wrong before: off by 2, 31.25 times", "wrong before: act of b", SF_DIAGNOSIS_EARLIER},
+      {"fourth", "", "", SF_DIAGNOSIS_UNKNOWN},
+      {"fifth", "", "", SF_DIAGNOSIS_UNKNOWN}};
   struct books *b = books_open(*state, false);
   const struct sf_case c = case_make(CASE_TP2);
   for (int i = 0; i < 5; i++) {
@@ -402,6 +404,7 @@ static void test_signatures_text_and_json_name_the_diagnosis(void **state) {
     struct sf_job_result r = shrunk_to(&c, &outcome);
     r.min_outcome.diagnosis = (struct sf_diagnosis){.cls = rows[i].cls, .left = 0.25};
     snprintf(r.min_outcome.diagnosis.text, sizeof r.min_outcome.diagnosis.text, "%s", rows[i].text);
+    snprintf(r.min_outcome.diagnosis.cause, sizeof r.min_outcome.diagnosis.cause, "%s", rows[i].cause);
     if (i < 4)
       sf_ledger_add_shrunk(&b->ledger, &BOOKING(i, c, outcome), &r);
     else
@@ -419,12 +422,11 @@ static void test_signatures_text_and_json_name_the_diagnosis(void **state) {
     const char *axes = strstr(line, "@tp ");
     snprintf(shown + length, sizeof shown - length, "%.*s|", (int)(axes ? axes + 3 - line : (ptrdiff_t)strlen(line)), line);
   }
-  assert_string_equal(
-      shown,
-      "  deadlock/comm/first@tp|    also deadlock/comm/third@tp|"
-      "    diagnosis: earlier: s0/mb0/fwd/act/a.layers.0.b/0 was wrong before: off by 1.5e-05, 3e+06 times|"
-      "  deadlock/comm/second@tp|    diagnosis: repeated_term: the bias is added 2 times|  deadlock/comm/fourth@tp|  "
-      "deadlock/comm/fifth@tp|");
+  assert_string_equal(shown,
+                      "  deadlock/comm/first@tp|    also deadlock/comm/third@tp|"
+                      "    diagnosis: earlier: s0/mb0/fwd/act/a.layers.0.b/0 was wrong before: off by 1.5e-05, 3e+06 times|"
+                      "  deadlock/comm/second@tp|    diagnosis: repeated_term: the bias is added 2 times|  deadlock/comm/fourth@tp|  "
+                      "deadlock/comm/fifth@tp|");
   assert_int_equal(signatures.cause_count, 4);
   assert_int_equal(signatures.new_cause_count, 4);
   const struct sf_campaign_result result = {.summary.signatures = 5};

@@ -78,12 +78,22 @@ static void test_store_open_no_store_refused_and_unchanged(void **state) {
 static void test_store_open_newer_schema_refused(void **state) {
   const struct fixture *f = *state;
   sf_store_close(open_ok(f->path, SF_STORE_CREATE));
-  execute(f->path, "PRAGMA user_version = 7");
+  execute(f->path, "PRAGMA user_version = 8");
   const struct sf_store_options options = options_make(f->path, SF_STORE_RESUME);
-  open_refused(&options, SF_EINPUT, "schema version 7; this shardfuzz reads versions 2 to 6");
+  open_refused(&options, SF_EINPUT, "schema version 8; this shardfuzz reads versions 2 to 7");
   execute(f->path, "PRAGMA user_version = 1");
-  open_refused(&options, SF_EINPUT, "schema version 1; this shardfuzz reads versions 2 to 6");
+  open_refused(&options, SF_EINPUT, "schema version 1; this shardfuzz reads versions 2 to 7");
 }
+
+/* Takes away what came after a version. */
+#define WITHOUT(column) "ALTER TABLE finding DROP COLUMN " column ";"
+#define TO_VERSION_6 WITHOUT("diagnosis_cause") "PRAGMA user_version = 6;"
+#define TO_VERSION_5 TO_VERSION_6 WITHOUT("shown") "PRAGMA user_version = 5;"
+#define TO_VERSION_4 TO_VERSION_5 WITHOUT("what") "ALTER TABLE verdict DROP COLUMN count; PRAGMA user_version = 4;"
+#define TO_VERSION_3                                                                                                                       \
+  TO_VERSION_4 WITHOUT("min_idx") WITHOUT("trials") WITHOUT("trials_max")                                                                  \
+      WITHOUT("minimal") "ALTER TABLE verdict DROP COLUMN reason; DROP TABLE further; DROP TABLE folder; PRAGMA user_version = 3;"
+#define TO_VERSION_2 TO_VERSION_3 WITHOUT("diagnosis_class") WITHOUT("diagnosis") WITHOUT("diagnosis_left") "PRAGMA user_version = 2;"
 
 /* A store as version 2 wrote it, with one finding. */
 static void make_version_2(const char *path) {
@@ -95,13 +105,7 @@ static void make_version_2(const char *path) {
   add_finding_ok(store, seen);
   commit_ok(store);
   sf_store_close(store);
-  execute(
-      path,
-      "ALTER TABLE finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials; ALTER TABLE finding DROP COLUMN trials_max; ALTER "
-      "TABLE finding DROP COLUMN minimal; ALTER TABLE finding DROP COLUMN diagnosis_class; ALTER TABLE finding DROP COLUMN diagnosis; "
-      "ALTER TABLE finding DROP COLUMN diagnosis_left; ALTER TABLE finding DROP COLUMN what; ALTER TABLE finding DROP COLUMN shown;"
-      "ALTER TABLE verdict DROP COLUMN reason; ALTER TABLE verdict DROP COLUMN count; DROP TABLE further; DROP TABLE folder;"
-      "PRAGMA user_version = 2");
+  execute(path, TO_VERSION_2);
 }
 
 /* Reading leaves it as it is, and so does a campaign of other options; resuming gives it what it lacks. */
@@ -131,7 +135,7 @@ static void test_store_open_version_2_is_read_and_upgraded(void **state) {
   add_finding_ok(store, seen);
   commit_ok(store);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 6);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 7);
   assert_int_equal(query(f->path, "SELECT count(*) FROM verdict"), 2);
   integrity_is_ok(f->path);
   store = open_ok(f->path, SF_STORE_RESUME);
@@ -156,12 +160,7 @@ static void test_store_open_without_reasons_is_read_and_upgraded(void **state) {
   add_ok(store, why);
   commit_ok(store);
   sf_store_close(store);
-  execute(
-      f->path,
-      "ALTER TABLE verdict DROP COLUMN reason; ALTER TABLE verdict DROP COLUMN count; DROP TABLE further; DROP TABLE folder; ALTER TABLE "
-      "finding DROP COLUMN min_idx; ALTER TABLE finding DROP COLUMN trials;"
-      "ALTER TABLE finding DROP COLUMN trials_max; ALTER TABLE finding DROP COLUMN minimal; ALTER TABLE finding DROP COLUMN what; ALTER "
-      "TABLE finding DROP COLUMN shown; PRAGMA user_version = 3");
+  execute(f->path, TO_VERSION_3);
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
   assert_int_equal(summary.by_verdict[SF_VERDICT_INCONCLUSIVE], 1);
@@ -172,7 +171,7 @@ static void test_store_open_without_reasons_is_read_and_upgraded(void **state) {
   add_ok(store, why);
   commit_ok(store);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 6);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 7);
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
   assert_string_equal(summary.inconclusive_reason, "no memory"); /* an earlier index than the one without */
@@ -194,10 +193,7 @@ static void test_store_open_version_4_is_read_and_upgraded(void **state) {
   for (int64_t i = 0; i < 4; i++) add_ok(store, pass_make(i));
   commit_ok(store);
   sf_store_close(store);
-  execute(
-      f->path,
-      "ALTER TABLE verdict DROP COLUMN count; ALTER TABLE finding DROP COLUMN what; ALTER TABLE finding DROP COLUMN shown; PRAGMA "
-      "user_version = 4");
+  execute(f->path, TO_VERSION_4);
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
   assert_int_equal(summary.cases, 4);
@@ -205,35 +201,40 @@ static void test_store_open_version_4_is_read_and_upgraded(void **state) {
   store = open_ok(f->path, SF_STORE_RESUME);
   lease_is(store, 10, 10, 4, 6);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 6);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 7);
   assert_int_equal(query(f->path, "SELECT sum(count) FROM verdict"), 4);
 }
 
-/* A store of version 5: what its findings' smallest cases show is not known. */
-static void test_store_open_version_5_is_read_and_upgraded(void **state) {
-  const struct fixture *f = *state;
+/* Stores of versions 5 and 6: what their findings' smallest cases show is not known, or the causes of their diagnoses. */
+static void is_upgraded(const struct fixture *f, const char *to_version, bool knows_shown) {
   struct sf_store_finding finding, seen = seen_make("s", 3, "{\"case\":3}", "{\"min\":3}");
   bool found = false;
+  seen.shown = "a/b/c\nd/e/f\n";
+  seen.diagnosis = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_SCALE, .text = "scaled by 2 = tp", .cause = "scaled: tp"};
   struct sf_store *store = open_ok(f->path, SF_STORE_CREATE);
   lease_is(store, 10, 10, 0, 10);
   add_finding_ok(store, seen);
   commit_ok(store);
   sf_store_close(store);
-  execute(f->path, "ALTER TABLE finding DROP COLUMN shown; PRAGMA user_version = 5");
+  execute(f->path, to_version);
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_find(store, &finding, &found, "s", NULL), SF_OK);
-  assert_true(found && finding.shown == NULL);
+  assert_true(found && (finding.shown != NULL) == knows_shown && strcmp(finding.diagnosis.text, seen.diagnosis.text) == 0);
+  assert_string_equal(finding.diagnosis.cause, "");
   sf_store_close(store);
   store = open_ok(f->path, SF_STORE_RESUME);
   seen.index = seen.min_index = 2;
-  seen.shown = "a/b/c\nd/e/f\n";
   add_finding_ok(store, seen);
   commit_ok(store);
   assert_int_equal(sf_store_find(store, &finding, &found, "s", NULL), SF_OK);
-  assert_true(found && strcmp(finding.shown, seen.shown) == 0);
+  assert_true(found && strcmp(finding.shown, seen.shown) == 0 && strcmp(finding.diagnosis.cause, "scaled: tp") == 0);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 6);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 7);
 }
+
+static void test_store_open_version_5_is_read_and_upgraded(void **state) { is_upgraded(*state, TO_VERSION_5, false); }
+
+static void test_store_open_version_6_is_read_and_upgraded(void **state) { is_upgraded(*state, TO_VERSION_6, true); }
 
 /* Two rows that both have a case are no store of ours. */
 static void test_store_open_overlapping_rows_refused(void **state) {
@@ -260,7 +261,7 @@ static void test_store_merge_takes_a_store_of_version_2(void **state) {
   sf_store_close(open_ok(f->other, SF_STORE_CREATE));
   assert_int_equal(sf_store_merge(&report, f->joined, paths, 2, NULL), SF_OK);
   assert_int_equal(report.verdicts, 1);
-  assert_int_equal(query(f->joined, "PRAGMA user_version"), 6);
+  assert_int_equal(query(f->joined, "PRAGMA user_version"), 7);
   assert_int_equal(query(f->joined, "SELECT count(*) FROM finding WHERE diagnosis IS NULL"), 1);
   assert_int_equal(query(f->path, "PRAGMA user_version"), 2);
 }
@@ -561,6 +562,7 @@ int main(void) {
       STORE_TEST(test_store_open_without_reasons_is_read_and_upgraded),
       STORE_TEST(test_store_open_version_4_is_read_and_upgraded),
       STORE_TEST(test_store_open_version_5_is_read_and_upgraded),
+      STORE_TEST(test_store_open_version_6_is_read_and_upgraded),
       STORE_TEST(test_store_open_overlapping_rows_refused),
       STORE_TEST(test_store_merge_takes_a_store_of_version_2),
       STORE_TEST(test_store_open_damaged_refused),
