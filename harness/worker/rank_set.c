@@ -63,6 +63,13 @@ void sf_rank_set_hear_last_words(struct sf_rank_set *set) {
   while (drain_output(set) && sf_wait_for(&wait, set->output_fd, POLLIN) == SF_WAIT_READY) continue;
 }
 
+void sf_rank_set_hear_of(struct sf_rank_set *set, const char *error) {
+  struct sf_wait wait = {.seconds = LAST_WORDS_MS / 1e3};
+  char name[80];
+  snprintf(name, sizeof name, "%.*s", (int)strcspn(error, ":\n"), error);
+  while (drain_output(set) && strstr(set->output, name) == NULL && sf_wait_for(&wait, set->output_fd, POLLIN) == SF_WAIT_READY) continue;
+}
+
 /* --- ends ------------------------------------------------------------------------------------------------------- */
 
 /* Processor seconds of children that have been waited for, and of their children. */

@@ -101,6 +101,9 @@ void sf_rank_set_note_heard(struct sf_rank_set *set, struct sf_rank *rank);
 bool sf_rank_set_is_silent(struct sf_rank_set *set, int32_t waited_for, double seconds);
 /* Takes what is printed, until a set that died has no more to say, or had time to say why. */
 void sf_rank_set_hear_last_words(struct sf_rank_set *set);
+/* Takes what is printed, until it names the error, "TYPE: text", or the ranks had time to print it: launchers forward what ranks print, and
+ * it may come after their answers. */
+void sf_rank_set_hear_of(struct sf_rank_set *set, const char *error);
 /* Fills the report. A set that does not go on is ended. */
 void sf_rank_set_fail(struct sf_rank_set *set, struct sf_worker_report *report, enum sf_worker_end end, const char *format, ...)
     SF_PRINTF(4, 5);

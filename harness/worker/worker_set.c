@@ -178,6 +178,7 @@ static void conclude(struct sf_rank_set *set, struct sf_worker_report *report) {
   char text[sizeof report->text];
   snprintf(text, sizeof text, "%s", report->text);
   if (failed == ranks) {
+    sf_rank_set_hear_of(set, text);
     sf_rank_set_fail(set, report, SF_WORKER_RAISED, "%s", text);
   } else if (failed) {
     fail_of(set, report, SF_WORKER_ONE_SIDED, report->rank, "failed while others went on");

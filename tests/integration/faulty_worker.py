@@ -20,7 +20,7 @@ DESCRIBE = {"name": "faulty", "draws": 2,
                                              "crash", "exit", "raise", "one-sided", "one-sided-exit", "child", "twice", "late", "refuse", "disagree",
                                              "truncate", "no-file", "nan", "unperturbed", "greedy", "loop", "fifo", "directory", "socket", "forbidden",
                                              "no-folder", "other-folder", "closed-folder", "no-work-folder", "no-reference",
-                                             "burn", "burn-some", "burn-then-crash"], "layout": True},
+                                             "burn", "burn-some", "burn-then-crash", "late-words"], "layout": True},
                        "where": {"choices": [-1, 0, 1], "layout": True},
                        "run": {"choices": ["candidate", "reference", "draw", "draw 8"], "layout": True}},
             "refuses": []}
@@ -144,6 +144,9 @@ def answer(stream, request, links, fault):
     if fault == "one-sided-exit":
         say(stream, json.dumps({"id": request["id"], "error": f"RuntimeError: only rank {RANK} sees this"}))
         os._exit(1)
+    if fault == "late-words":
+        threading.Timer(0.15, say, (sys.stderr, "in run\nLateError: told late")).start()
+        return [json.dumps({"id": request["id"], "error": "LateError: told late"})]
     if fault == "fill":
         os.posix_fallocate = lambda fd, start, length: fallocate(fd, start, 1 << 60)
     said = [json.dumps({"id": request["id"], **worker_mlp.worker.answer(request, functools.partial(run, links, fault), None)})]
