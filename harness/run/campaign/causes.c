@@ -71,6 +71,27 @@ static bool needs_a_feature(const struct sf_case *c) {
   return needs;
 }
 
+/* Whether b's smallest case has all that a's needs beyond sizes of the model, and more. */
+static bool needs_less(const struct sf_case *a, const struct sf_case *b) {
+  bool less = false;
+  if (!a || !b || *a->fields || *b->fields) return false;
+  for (int i = 0; i < sf_case_field_count; i++) {
+    const struct sf_field *field = &sf_case_fields[i];
+    if (field->type == SF_FIELD_TEXT || is_of_model(field)) continue;
+    const int64_t of_a = sf_case_field_get(a, field), of_b = sf_case_field_get(b, field);
+    if (of_a != of_b && of_a != field->smallest) return false;
+    less |= of_a != of_b;
+  }
+  return less;
+}
+
+bool sf_finding_is_shadow_of(const struct sf_cause_evidence *finding, const struct sf_cause_evidence *other) {
+  struct sf_signature_parts own, its;
+  sf_signature_split(&own, finding->signature);
+  sf_signature_split(&its, other->signature);
+  return *own.module && strcmp(own.module, its.module) == 0 && strcmp(own.kind, its.kind) == 0 && needs_less(other->min, finding->min);
+}
+
 bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct sf_cause_evidence *b) {
   struct sf_signature_parts one, other;
   sf_signature_split(&one, a->signature);
@@ -88,5 +109,5 @@ bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct 
   if (a_shows_b && b_shows_a && (same_module || same_kind)) return true;
   if (!a_shows_b && !b_shows_a) return false;
   if (same_module || same_kind) return same_but_for_the_model(a->min, b->min, false);
-  return !other_why && same_but_for_the_model(a->min, b->min, true) && needs_a_feature(a->min);
+  return !other_why && !a->is_shadow && !b->is_shadow && same_but_for_the_model(a->min, b->min, true) && needs_a_feature(a->min);
 }

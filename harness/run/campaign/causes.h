@@ -12,7 +12,12 @@ struct sf_cause_evidence {
   const char *shown;         /* shrink keys of all that is wrong in its smallest case, a line each; NULL: not known */
   const struct sf_case *min; /* its smallest case; NULL: not known */
   const struct sf_diagnosis *diagnosis;
+  bool is_shadow; /* sf_finding_is_shadow_of another one */
 };
+
+/* Whether a finding is of the kind and module of another one that needs less: whatever shows in its smallest case may show because of what
+ * that case needs more. False where a smallest case is not known. */
+bool sf_finding_is_shadow_of(const struct sf_cause_evidence *finding, const struct sf_cause_evidence *other);
 
 /* Whether two findings have one cause, as far as can be seen. "Shows" means that the kind of tensor and the module of one finding are wrong
  * in the smallest case of the other too. They have one cause
@@ -23,7 +28,8 @@ struct sf_cause_evidence {
  *   - if each shows the other, and they have the module or the kind in common: what mends one mends both;
  *   - if one shows the other, layout, training and precision of their smallest cases are the same, and they have the module or the kind in
  *     common, or their diagnoses do not name two causes and those cases need more than ranks, such as dropout or fp8.
- * That one shows the other is not enough: a fault that needs nothing shows in every case. */
+ * That one shows the other is not enough: a fault that needs nothing shows in every case. For the same reason the last rule does not hold
+ * for shadows. */
 bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct sf_cause_evidence *b);
 
 #endif

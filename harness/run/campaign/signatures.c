@@ -19,6 +19,7 @@ struct reading {
 struct evidence {
   char *shown;
   struct sf_case *min;
+  bool is_shadow;
 };
 
 /* What is known beside the signature and the diagnosis. */
@@ -67,7 +68,8 @@ static struct sf_cause_evidence evidence_of(const struct reading *reading, int32
   return (struct sf_cause_evidence){.signature = reading->list.at[which].signature,
                                     .shown = reading->evidence[which].shown,
                                     .min = reading->evidence[which].min,
-                                    .diagnosis = &reading->list.at[which].diagnosis};
+                                    .diagnosis = &reading->list.at[which].diagnosis,
+                                    .is_shadow = reading->evidence[which].is_shadow};
 }
 
 /* Findings that a third one joins have one cause, too. */
@@ -78,8 +80,19 @@ static void join(struct sf_signatures *list, int32_t a, int32_t b) {
     if (list->at[i].cause == other) list->at[i].cause = first;
 }
 
+static bool is_shadow(const struct reading *reading, int32_t which) {
+  const struct sf_cause_evidence own = evidence_of(reading, which);
+  bool is = false;
+  for (int32_t i = 0; i < reading->list.count && !is; i++) {
+    const struct sf_cause_evidence other = evidence_of(reading, i);
+    is = i != which && sf_finding_is_shadow_of(&own, &other);
+  }
+  return is;
+}
+
 static void find_causes(struct reading *reading) {
   struct sf_signatures *list = &reading->list;
+  for (int32_t i = 0; i < list->count; i++) reading->evidence[i].is_shadow = is_shadow(reading, i);
   for (int32_t i = 0; i < list->count; i++) {
     const struct sf_cause_evidence own = evidence_of(reading, i);
     list->at[i].cause = i;

@@ -92,11 +92,30 @@ static void test_findings_have_one_cause_by_what_is_said_and_what_is_shown(void 
     const struct row *r = &rows[i];
     const struct sf_case c = case_make(r->min ? r->min : ""), other = case_make(r->other_min ? r->other_min : "");
     const struct sf_diagnosis said = diagnosis_make(r->cls, r->cause), other_said = diagnosis_make(r->cls, r->other_cause);
-    const struct sf_cause_evidence a = {r->signature, r->shown, r->min ? &c : NULL, &said},
-                                   b = {r->other_signature, r->other_shown, r->other_min ? &other : NULL, &other_said};
+    const struct sf_cause_evidence a = {r->signature, r->shown, r->min ? &c : NULL, &said, false},
+                                   b = {r->other_signature, r->other_shown, r->other_min ? &other : NULL, &other_said, false};
     if (sf_findings_have_one_cause(&a, &b) != r->one || sf_findings_have_one_cause(&b, &a) != r->one)
       fail_msg("row %d: %s and %s", (int)i, r->signature, r->other_signature);
   }
+}
+
+/* A fault that needs nothing shows with one that needs dropout, and in another way where there is dropout. */
+static void test_findings_of_a_shadow_and_what_it_shows_are_kept_apart(void **state) {
+  (void)state;
+  static const char both[] = "rounding/act_grad/a\ntolerance/act/m\n";
+  const struct sf_case plain = case_make(""), dropout = case_make("train.dropout_milli=100");
+  const struct sf_diagnosis none = diagnosis_make(SF_DIAGNOSIS_UNKNOWN, NULL);
+  struct sf_cause_evidence shadow = {"rounding/act_grad/a@none", both, &dropout, &none, false};
+  const struct sf_cause_evidence first = {"tolerance/act_grad/a@none", "tolerance/act_grad/a\n", &plain, &none, false},
+                                 other = {"tolerance/act/m@none", both, &dropout, &none, false};
+  assert_true(sf_finding_is_shadow_of(&shadow, &first));
+  assert_false(sf_finding_is_shadow_of(&first, &shadow));
+  assert_false(sf_finding_is_shadow_of(&other, &first));
+  assert_true(sf_findings_have_one_cause(&shadow, &other));
+  shadow.is_shadow = true;
+  assert_false(sf_findings_have_one_cause(&shadow, &other));
+  assert_false(sf_findings_have_one_cause(&other, &shadow));
+  assert_true(sf_findings_have_one_cause(&shadow, &first));
 }
 
 /* A sum over another group; a sum that is made too early. */
@@ -126,6 +145,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_diagnosis_says_the_same_by_class_and_cause),
       cmocka_unit_test(test_findings_have_one_cause_by_what_is_said_and_what_is_shown),
+      cmocka_unit_test(test_findings_of_a_shadow_and_what_it_shows_are_kept_apart),
       cmocka_unit_test(test_findings_have_one_cause_by_what_one_wrong_sum_may_look_like),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
