@@ -48,7 +48,8 @@ struct comparing {
   const struct sf_trace_tensor *reference, *tensor;
   const struct sf_st_entry *vector; /* the tensor's vector in the noise file */
   double numbers[SF_NOISE_ROWS];
-  double squares, row_squares;
+  bool is_filtered; /* the part of the error that lies along the reference is judged, too */
+  double squares, along, row_squares;
   double worst_ratio_squares, worst_error, worst_noise; /* of the worst row */
   int64_t worst_row;
   double peak_squares; /* the largest squared distance of a row, or of a part of a row that is longer than a block */
@@ -112,14 +113,15 @@ static enum sf_status compare_block(struct comparing *to, const struct sf_block 
   const int64_t rows = sf_block_rows(block), length = block->row_length;
   enum sf_status status = load_block(&v, to, block);
   const bool ends = block->last_part;
-  if (status == SF_OK && ends)
-    status = sf_st_load(checking->row_noise, &checking->noise->file, to->vector, SF_NOISE_ROWS + block->row, rows, checking->error);
+  if (status == SF_OK && ends) status = sf_noise_rows(checking->row_noise, checking->noise, to->vector, block->row, rows, checking->error);
   if (status != SF_OK) return status;
   const size_t width = sf_dtype_wire_bytes(v.dtype);
   if (to->tensor->name.kind == SF_KIND_MAIN_GRAD) to->own_squares += sf_squares(v.c, block->end - block->begin, v.dtype);
   for (int64_t r = 0; r < rows; r++) {
     const unsigned char *c = v.c + (size_t)(r * length) * width, *x = v.x + (size_t)(r * length) * width;
-    double squares = sf_distance_squares(c, x, length, v.dtype);
+    const struct sf_apart apart =
+        to->is_filtered ? sf_apart(c, x, length, v.dtype) : (struct sf_apart){sf_distance_squares(c, x, length, v.dtype), 0};
+    double squares = apart.squares;
     if (!isfinite(squares)) {
       sf_widen(checking->wide[0], c, length, v.dtype);
       sf_widen(checking->wide[1], x, length, v.dtype);
@@ -127,6 +129,7 @@ static enum sf_status compare_block(struct comparing *to, const struct sf_block 
     }
     to->row_squares = block->first_part ? squares : to->row_squares + squares;
     to->squares += squares;
+    to->along += apart.along;
     if (squares > to->peak_squares) to->peak_squares = squares, to->peak = block->begin + r * length;
     if (ends) end_row(to, block->row + r, checking->row_noise[r]);
   }
@@ -168,6 +171,22 @@ static bool judge_structure(struct sf_check_result *result, const struct compari
   return result->flagged;
 }
 
+/* Whether the part of the error that lies along the reference is wrong. A mistake that scales a tensor puts all of its error there, and
+ * rounding little of its own, so this sees what the distance hides. */
+static bool judge_along(struct sf_check_result *result, const struct comparing *to) {
+  const double norm = to->numbers[SF_NOISE_NORM], level = to->numbers[SF_NOISE_ALONG], error = fabs(to->along) / norm;
+  if (!to->is_filtered || !(norm > 0) || !(level > 0) || error <= sf_factors.along * level) return false;
+  sf_check_flag(result, SF_CLASS_TOLERANCE, -1,
+                "scaled by about %.4g: along the reference it is off by %.3g; rounding explains at most %.2g",
+                1 + to->along / (norm * norm), error, level);
+  result->row = -1;
+  result->error = error;
+  result->noise = level;
+  result->ratio = sf_check_ratio(error, level);
+  result->excess = result->ratio / sf_factors.along;
+  return true;
+}
+
 static void judge_distance(struct sf_check_result *result, const struct comparing *to, bool by_module) {
   const double norm = to->numbers[SF_NOISE_NORM], noise = result->tensor_noise,
                row_factor = by_module ? sf_factors.row_isolated : sf_factors.row_e2e;
@@ -191,6 +210,8 @@ static void judge_distance(struct sf_check_result *result, const struct comparin
     result->excess = by_row ? of_row : by_tensor;
   } else if (norm == 0)
     leave(result, "zero");
+  else if (judge_along(result, to))
+    return;
   else if (to->numbers[SF_NOISE_ROLLED] <= sf_factors.fro * noise)
     leave(result, "values alike");
 }
@@ -202,7 +223,7 @@ static enum sf_status stream(struct comparing *to) {
   if (status == SF_OK) status = sf_merger_begin(checking->of_candidate, checking->candidate, to->tensor, checking->error);
   if (status != SF_OK) return status;
   to->vector = sf_st_find(&checking->noise->file.file, to->reference->text);
-  status = sf_st_load(to->numbers, &checking->noise->file, to->vector, 0, SF_NOISE_ROWS, checking->error);
+  status = sf_noise_head(to->numbers, checking->noise, to->vector, checking->error);
   for (bool more = sf_block_first(&block, to->reference); status == SF_OK && more; more = sf_block_next(&block, to->reference))
     status = compare_block(to, &block);
   return status;
@@ -236,7 +257,12 @@ static bool judge_maps(struct sf_check_result *result, const struct sf_trace_ten
 }
 
 static enum sf_status compare_tensor(struct sf_checking *checking, const struct sf_trace_tensor *reference) {
-  struct comparing to = {.checking = checking, .reference = reference, .worst_row = -1, .nonfinite_first = -1};
+  const bool by_module = checking->candidate->isolated || checking->reference->anchored;
+  struct comparing to = {.checking = checking,
+                         .reference = reference,
+                         .worst_row = -1,
+                         .nonfinite_first = -1,
+                         .is_filtered = !by_module && checking->noise->draws >= sf_factors.along_draws};
   struct sf_check_result *result = sf_check_add(checking, reference);
   const bool is_gradient = reference->name.kind == SF_KIND_MAIN_GRAD;
   enum sf_status status = SF_OK;
@@ -257,7 +283,7 @@ static enum sf_status compare_tensor(struct sf_checking *checking, const struct 
   if (reference->count == 0)
     leave(result, "empty");
   else if (!judge_structure(result, &to, &merged))
-    judge_distance(result, &to, checking->candidate->isolated || checking->reference->anchored);
+    judge_distance(result, &to, by_module);
   return is_gradient ? sf_check_add_squares(checking, reference->name.step, to.tensor, to.own_squares, merged.gap_count > 0) : SF_OK;
 }
 

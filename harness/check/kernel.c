@@ -26,6 +26,19 @@ static struct f8_table f8_table_of(enum sf_dtype dtype) {
     return total;                                                    \
   } while (0)
 
+#define APART(type, wide, convert)                                   \
+  do {                                                               \
+    const type *left = c, *right = x;                                \
+    double squares = 0, along = 0;                                   \
+    _Pragma("omp simd reduction(+ : squares, along)")                \
+    for (int64_t i = 0; i < count; i++) {                            \
+      const wide v = convert(right[i]), d = convert(left[i]) - v;    \
+      squares += (double)d * (double)d;                              \
+      along += (double)d * (double)v;                                \
+    }                                                                \
+    return (struct sf_apart){squares, along};                        \
+  } while (0)
+
 #define SQUARES(type, wide, convert)                                       \
   do {                                                               \
     const type *values = x;                                          \
@@ -63,5 +76,6 @@ static struct f8_table f8_table_of(enum sf_dtype dtype) {
   }
 
 double sf_distance_squares(const void *c, const void *x, int64_t count, enum sf_dtype dtype) { FOR_DTYPE(DISTANCE, dtype) }
+struct sf_apart sf_apart(const void *c, const void *x, int64_t count, enum sf_dtype dtype) { FOR_DTYPE(APART, dtype) }
 double sf_squares(const void *x, int64_t count, enum sf_dtype dtype) { FOR_DTYPE(SQUARES, dtype) }
 void sf_widen(double *out, const void *in, int64_t count, enum sf_dtype dtype) { FOR_DTYPE(WIDEN, dtype) }

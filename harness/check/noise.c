@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FORMAT = 1 };
+enum { FORMAT = 2, FORMAT_MIN = 1 };
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
@@ -25,6 +25,7 @@ static enum sf_status read_metadata(struct sf_noise_file *noise, const char *pat
       json_unpack(root, "{s:I, s:I, s?F, s?s}", "format", &format, "draws", &draws, "widening", &widening, "mode", &mode) == 0 &&
       draws >= 0;
   if (good) {
+    noise->format = format;
     noise->draws = draws;
     noise->widening = widening;
     noise->has_mode = mode != NULL;
@@ -32,9 +33,22 @@ static enum sf_status read_metadata(struct sf_noise_file *noise, const char *pat
   }
   json_decref(root);
   if (!good) return sf_error_set(error, SF_EINPUT, "%s: no metadata \"shardfuzz\" of a noise file; shardfuzz noise makes one", path);
-  if (format != FORMAT)
-    return sf_error_set(error, SF_EINPUT, "%s: format %lld; this program reads format %d", path, (long long)format, FORMAT);
+  if (format < FORMAT_MIN || format > FORMAT)
+    return sf_error_set(error, SF_EINPUT, "%s: format %lld; this program reads formats %d to %d", path, (long long)format, FORMAT_MIN,
+                        FORMAT);
   return SF_OK;
+}
+
+static int64_t head_of(const struct sf_noise_file *noise) { return noise->format == 1 ? SF_NOISE_ALONG : SF_NOISE_ROWS; }
+
+enum sf_status sf_noise_head(double *out, const struct sf_noise_file *noise, const struct sf_st_entry *vector, struct sf_error *error) {
+  out[SF_NOISE_ALONG] = 0;
+  return sf_st_load(out, &noise->file, vector, 0, head_of(noise), error);
+}
+
+enum sf_status sf_noise_rows(double *out, const struct sf_noise_file *noise, const struct sf_st_entry *vector, int64_t row, int64_t count,
+                             struct sf_error *error) {
+  return sf_st_load(out, &noise->file, vector, head_of(noise) + row, count, error);
 }
 
 static enum sf_status fits(const struct sf_noise_file *noise, const char *path, const struct sf_trace_set *reference,
@@ -42,7 +56,7 @@ static enum sf_status fits(const struct sf_noise_file *noise, const char *path, 
   for (int32_t i = 0; i < reference->count; i++) {
     const struct sf_trace_tensor *tensor = &reference->tensors[i];
     const struct sf_st_entry *entry = sf_st_find(&noise->file.file, tensor->text);
-    if (entry != NULL && entry->dtype == SF_F64 && entry->dim_count == 1 && entry->count == SF_NOISE_ROWS + tensor->rows) continue;
+    if (entry != NULL && entry->dtype == SF_F64 && entry->dim_count == 1 && entry->count == head_of(noise) + tensor->rows) continue;
     return sf_error_set(error, SF_EINPUT, "%s: is not of this reference (tensor \"%.120s\"); make it anew: shardfuzz noise %.60s DRAW...",
                         path, tensor->text, reference->path);
   }
@@ -89,12 +103,12 @@ struct making {
   struct sf_new_file file;
   struct sf_st_open layout; /* where each vector lies in the file */
   struct sf_merger *of_reference, *of_rolled, **of_draws;
-  double *wide[2], *rows, *draw_squares; /* rows: of one block; draw_squares: of the tensor, by draw */
+  double *wide[2], *rows, *draw_squares, *draw_along; /* rows: of one block; the others: of the tensor, by draw */
   struct sf_error *error;
   /* of the current tensor */
   const struct sf_trace_tensor *tensor;
   const struct sf_st_entry *vector;
-  double squares, rolled_squares, row_squares, unit;
+  double squares, fourths, rolled_squares, row_squares, unit;
   double widening;   /* factor for measured distances, but not for floors */
   double *row_apart; /* of the current row, by draw */
 };
@@ -105,12 +119,18 @@ static enum sf_status put(struct making *m, int64_t place, const double *numbers
                            m->error);
 }
 
-/* The squared distance of two blocks of perhaps different types. */
-static double distance(struct making *m, const void *a, enum sf_dtype a_type, const void *b, enum sf_dtype b_type, int64_t count) {
-  if (a_type == b_type) return sf_distance_squares(a, b, count, a_type);
+/* How far apart two blocks of perhaps different types are. */
+static struct sf_apart apart_of(struct making *m, const void *a, enum sf_dtype a_type, const void *b, enum sf_dtype b_type, int64_t count) {
+  if (a_type == b_type) return sf_apart(a, b, count, a_type);
   sf_widen(m->wide[0], a, count, a_type);
   sf_widen(m->wide[1], b, count, b_type);
-  return sf_distance_squares(m->wide[0], m->wide[1], count, SF_F64);
+  return sf_apart(m->wide[0], m->wide[1], count, SF_F64);
+}
+
+static void add_fourths(struct making *m, const void *x, int64_t count, enum sf_dtype dtype) {
+  sf_widen(m->wide[0], x, count, dtype);
+  for (int64_t i = 0; i < count; i++) m->wide[0][i] *= m->wide[0][i];
+  m->fourths += sf_squares(m->wide[0], count, SF_F64);
 }
 
 /* Adds the distance of the reference from itself, rolled by `shift` elements; for a single number, its distance from zero. A block at the
@@ -182,6 +202,7 @@ static enum sf_status add_block(struct making *m, const struct sf_block *block) 
   const bool all_differ = distinct_draws(m) == m->draw_count;
   if (!all_differ) see_block(m, 0, x, type, block->end - block->begin);
   if (block->first_part) m->row_squares = 0;
+  add_fourths(m, x, block->end - block->begin, type);
   for (int64_t r = 0; r < rows; r++) {
     const double squares = sf_squares((const unsigned char *)x + (size_t)(r * block->row_length) * width, block->row_length, type);
     m->row_squares = block->parts ? m->row_squares + squares : squares;
@@ -197,21 +218,28 @@ static enum sf_status add_block(struct making *m, const struct sf_block *block) 
     if (block->first_part) m->row_apart[i] = 0;
     for (int64_t r = 0; r < rows; r++) {
       const int64_t at = r * block->row_length;
-      const double apart = distance(m, (const unsigned char *)d + (size_t)at * draw_width, draw_type,
-                                    (const unsigned char *)x + (size_t)at * width, type, block->row_length);
-      m->row_apart[i] = block->parts ? m->row_apart[i] + apart : apart;
-      m->draw_squares[i] += apart;
+      const struct sf_apart apart = apart_of(m, (const unsigned char *)d + (size_t)at * draw_width, draw_type,
+                                             (const unsigned char *)x + (size_t)at * width, type, block->row_length);
+      m->row_apart[i] = block->parts ? m->row_apart[i] + apart.squares : apart.squares;
+      m->draw_squares[i] += apart.squares;
+      m->draw_along[i] += apart.along;
       m->rows[r] = sf_larger(m->rows[r], m->widening * sqrt(m->row_apart[i]));
     }
   }
   return block->last_part ? put(m, SF_NOISE_ROWS + block->row, m->rows, rows) : SF_OK;
 }
 
+/* Adam moves an element by nearly the same however small its gradient is. Where rounding turns the sign of a gradient near zero, that row's
+ * change jumps, and the next time another row's does. */
+static bool jumps(const struct sf_trace_tensor *tensor) {
+  return tensor->name.kind == SF_KIND_PARAM_DELTA || tensor->name.kind == SF_KIND_PARAM;
+}
+
 /* Turns the w_r in the file into e_r. */
 static enum sf_status finish_rows(struct making *m) {
   const int64_t rows = m->tensor->rows;
   const double least = m->unit * sqrt(m->squares) / sqrt((double)(rows > 0 ? rows : 1));
-  double squares = 0;
+  double squares = 0, largest = 0;
   for (int pass = 0; pass < 2; pass++) {
     for (int64_t at = 0; at < rows; at += SF_BLOCK_ELEMENTS) {
       const int64_t count = rows - at < SF_BLOCK_ELEMENTS ? rows - at : SF_BLOCK_ELEMENTS;
@@ -219,9 +247,10 @@ static enum sf_status finish_rows(struct making *m) {
       if (status != SF_OK) return status;
       if (pass == 0) {
         squares += sf_squares(m->rows, count, SF_F64);
+        for (int64_t r = 0; r < count; r++) largest = sf_larger(largest, m->rows[r]);
         continue;
       }
-      const double others = 0.5 * sqrt(squares / (double)rows);
+      const double others = jumps(m->tensor) ? largest : 0.5 * sqrt(squares / (double)rows);
       for (int64_t r = 0; r < count; r++) m->rows[r] = sf_larger(m->rows[r] + others, least);
       status = put(m, SF_NOISE_ROWS + at, m->rows, count);
       if (status != SF_OK) return status;
@@ -234,14 +263,14 @@ static enum sf_status begin_tensor(struct making *m, const struct sf_trace_tenso
   char reason[SF_MISFIT_TEXT];
   m->tensor = tensor;
   m->vector = sf_st_find(&m->layout.file, tensor->text);
-  m->squares = m->rolled_squares = m->row_squares = 0;
+  m->squares = m->fourths = m->rolled_squares = m->row_squares = 0;
   m->unit = sf_dtype_unit_roundoff(tensor->dtype);
   if (m->reference->anchored && tensor->dtype == SF_F32) m->unit *= sf_factors.sum_ulps;
   enum sf_status status = sf_merger_begin(m->of_reference, m->reference, tensor, m->error);
   if (status == SF_OK) status = sf_merger_begin(m->of_rolled, m->reference, tensor, m->error);
   for (int32_t i = 0; status == SF_OK && i < m->draw_count; i++) {
     const struct sf_trace_tensor *draw = sf_trace_set_find(&m->draws[i], tensor->text);
-    m->draw_squares[i] = m->row_apart[i] = 0;
+    m->draw_squares[i] = m->draw_along[i] = m->row_apart[i] = 0;
     if (draw == NULL)
       return sf_error_set(m->error, SF_EINPUT, "%s: lacks tensor \"%.160s\" of the reference", m->draws[i].path, tensor->text);
     if (!sf_tensor_fits(reason, draw, tensor))
@@ -259,6 +288,7 @@ static enum sf_status make_tensor(struct making *m, const struct sf_trace_tensor
   if (status == SF_OK) status = check_merged(m, m->reference, m->of_reference);
   if (status == SF_OK) status = finish_rows(m);
   double head[SF_NOISE_ROWS] = {[SF_NOISE_NORM] = sqrt(m->squares), [SF_NOISE_ROLLED] = sqrt(m->rolled_squares)};
+  double along = 0;
   head[SF_NOISE_LEVEL] = m->unit * head[SF_NOISE_NORM];
   for (int32_t i = 0; status == SF_OK && i < m->draw_count; i++) {
     status = check_merged(m, &m->draws[i], m->of_draws[i]);
@@ -266,7 +296,10 @@ static enum sf_status make_tensor(struct making *m, const struct sf_trace_tensor
     if (status == SF_OK && isfinite(head[SF_NOISE_NORM]) && !isfinite(apart))
       status = sf_error_set(m->error, SF_EINPUT, "%s: tensor \"%.160s\" is not finite, the reference's is", m->draws[i].path, tensor->text);
     head[SF_NOISE_LEVEL] = sf_larger(head[SF_NOISE_LEVEL], m->widening * apart);
+    if (m->squares > 0) along = sf_larger(along, m->widening * fabs(m->draw_along[i]) / head[SF_NOISE_NORM]);
   }
+  /* Noise that knows nothing of the tensor lies along it by this share. */
+  if (m->squares > 0) head[SF_NOISE_ALONG] = sf_larger(along, head[SF_NOISE_LEVEL] * sqrt(m->fourths) / m->squares);
   return status == SF_OK ? put(m, 0, head, SF_NOISE_ROWS) : status;
 }
 
@@ -303,11 +336,13 @@ static enum sf_status prepare(struct making *m) {
   const size_t draws = (size_t)m->draw_count + 1;
   m->of_draws = sf_alloc(draws * sizeof(struct sf_merger *));
   m->draw_squares = sf_alloc(draws * sizeof *m->draw_squares);
+  m->draw_along = sf_alloc(draws * sizeof *m->draw_along);
   m->row_apart = sf_alloc(draws * sizeof *m->row_apart);
   m->seen = sf_alloc((draws + 1) * sizeof *m->seen);
   m->rows = sf_alloc(SF_BLOCK_ELEMENTS * sizeof *m->rows);
   for (int i = 0; i < 2; i++) m->wide[i] = sf_alloc(SF_BLOCK_ELEMENTS * sizeof *m->wide[i]);
-  if (!m->of_draws || !m->draw_squares || !m->row_apart || !m->seen || !m->rows || !m->wide[0] || !m->wide[1]) status = SF_ENOMEM;
+  if (!m->of_draws || !m->draw_squares || !m->draw_along || !m->row_apart || !m->seen || !m->rows || !m->wide[0] || !m->wide[1])
+    status = SF_ENOMEM;
   if (status == SF_OK) status = sf_merger_create(&m->of_reference);
   if (status == SF_OK) status = sf_merger_create(&m->of_rolled);
   for (int32_t i = 0; status == SF_OK && i < m->draw_count; i++) status = sf_merger_create(&m->of_draws[i]);
@@ -320,6 +355,7 @@ static void clean_up(struct making *m) {
   for (int32_t i = 0; m->of_draws != NULL && i < m->draw_count; i++) sf_merger_destroy(m->of_draws[i]);
   sf_free(m->of_draws);
   sf_free(m->draw_squares);
+  sf_free(m->draw_along);
   sf_free(m->row_apart);
   sf_free(m->seen);
   sf_free(m->rows);

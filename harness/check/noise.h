@@ -4,12 +4,12 @@
 
 #include "harness/check/trace_set.h"
 
-/* Places in a tensor's vector; from SF_NOISE_ROWS on one number for each row. */
-enum { SF_NOISE_NORM, SF_NOISE_LEVEL, SF_NOISE_ROLLED, SF_NOISE_ROWS };
+/* Places in a tensor's vector; from SF_NOISE_ROWS on one number for each row. Files of format 1 lack SF_NOISE_ALONG. */
+enum { SF_NOISE_NORM, SF_NOISE_LEVEL, SF_NOISE_ROLLED, SF_NOISE_ALONG, SF_NOISE_ROWS };
 
 struct sf_noise_file {
   struct sf_st_open file;
-  int64_t draws;
+  int64_t format, draws;
   double widening;         /* of what the draws measured, since they are few */
   bool has_mode, isolated; /* what the draws were */
 };
@@ -17,6 +17,11 @@ struct sf_noise_file {
 /* Checks that there is a vector of the right length for each tensor of the reference. SF_EINPUT with one line, which says how to make the
  * file when there is none. */
 enum sf_status sf_noise_open(struct sf_noise_file *out, const char *path, const struct sf_trace_set *reference,
+                             struct sf_error *error) SF_MUST_USE;
+/* The numbers of a tensor that stand before those of its rows, and `count` of its rows' from `row` on. out: [SF_NOISE_ROWS], [count]. */
+enum sf_status sf_noise_head(double *out, const struct sf_noise_file *noise, const struct sf_st_entry *vector,
+                             struct sf_error *error) SF_MUST_USE;
+enum sf_status sf_noise_rows(double *out, const struct sf_noise_file *noise, const struct sf_st_entry *vector, int64_t row, int64_t count,
                              struct sf_error *error) SF_MUST_USE;
 void sf_noise_close(struct sf_noise_file *noise); /* takes NULL and what is zeroed */
 

@@ -98,6 +98,10 @@ enum sf_status sf_judge(struct sf_collector *collector, bool complete, struct sf
 /* The safety factors of the recipe: the only place where they stand. row_e2e: of a framework's whole runs. */
 struct sf_factors {
   double fro, row_e2e, row_isolated, ill_conditioned, norm_rel, loss_rel, adam_rel;
+  /* Of the part of an error that lies along the tensor, where whole runs are compared by at least so many draws. Source: measured,
+   * harness/docs/tolerance.md (traces that cannot be made again). */
+  double along;
+  int32_t along_draws;
   /* What a sum in fp32 may be off by in another order of its terms, in units of its roundoff, without a perturbed run that says so: far
    * less than any mistake, and most tensors of an anchored comparison then need no such run. */
   double sum_ulps;
