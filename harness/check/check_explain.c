@@ -253,11 +253,13 @@ static enum sf_status make_view(struct sf_window *window, const struct sf_check_
   return sf_check_is_grad_norm(window->tensor) ? relate_norm(window, result, x) : sf_window_relate(window);
 }
 
-/* Tells which part of a large tensor was looked at. Drops a diagnosis that numbers rows, because these would be the window's. */
+/* Tells which part of a large tensor was looked at. Drops numbers, and a diagnosis that numbers rows, because these would be the
+ * window's. */
 static void say_window(struct sf_diagnosis *diagnosis, const struct sf_window *window) {
   const int64_t unit = window->view.shape.cols == window->reference->cols ? window->reference->cols : 1;
   const size_t length = strlen(diagnosis->text);
   if (window->end - window->begin == window->reference->count) return;
+  diagnosis->numbers = (struct sf_numbers){.worst_rank = -1};
   if (diagnosis->cls == SF_DIAGNOSIS_PART)
     *diagnosis = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_UNKNOWN};
   else

@@ -236,6 +236,7 @@ enum sf_status sf_diagnose(struct sf_diagnosis *out, const struct sf_tensor_view
                                                           sf_explain_part};
   for (size_t k = 0; k < sizeof explanations / sizeof *explanations && fit.status == SF_OK; k++) explanations[k](&fit);
   if (fit.status == SF_OK) conclude(out, &fit);
+  if (fit.status == SF_OK) fit.status = sf_numbers_of(&out->numbers, view);
   sf_arena_destroy(fit.arena);
   return fit.status;
 }

@@ -29,7 +29,7 @@ struct sf_diagnosis_problem {
   struct sf_tensor_view view; /* x, noise levels, is_norm and what is related; the rest follows from the above */
 };
 
-/* sf_diagnose and sf_numbers_of of the problem's view. SF_ENOMEM. */
+/* sf_diagnose of the problem's view. SF_ENOMEM. */
 enum sf_status sf_diagnose_problem(struct sf_diagnosis *out, const struct sf_diagnosis_problem *problem) SF_MUST_USE;
 
 /* Diagnoses a finding of the collector's last judgement from the shards of its tensor as they arrived (with their maps as declared;

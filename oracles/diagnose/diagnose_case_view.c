@@ -217,10 +217,7 @@ enum sf_status sf_diagnose_problem(struct sf_diagnosis *out, const struct sf_dia
   add_counts(&posing);
   enum sf_status status = add_shards(&posing);
   if (status == SF_OK) status = add_groups(&posing);
-  struct sf_numbers numbers;
-  if (status == SF_OK) status = sf_numbers_of(&numbers, &posing.view);
   if (status == SF_OK) status = sf_diagnose(out, &posing.view);
-  if (status == SF_OK) out->numbers = numbers;
   sf_arena_destroy(posing.arena);
   return status;
 }

@@ -153,7 +153,7 @@ bool sf_diagnosis_says_why(const struct sf_diagnosis *diagnosis);
 /* The numbers of a view. SF_ENOMEM. numbers.c. */
 enum sf_status sf_numbers_of(struct sf_numbers *out, const struct sf_tensor_view *view) SF_MUST_USE;
 
-/* Tries every explanation and puts the best into words; leaves the numbers at zero. SF_ENOMEM. */
+/* Tries every explanation, puts the best into words, and fills the numbers. SF_ENOMEM. */
 enum sf_status sf_diagnose(struct sf_diagnosis *out, const struct sf_tensor_view *view) SF_MUST_USE;
 
 #endif

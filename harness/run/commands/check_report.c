@@ -97,6 +97,7 @@ void sf_check_append(struct sf_text *out, const struct sf_check_report *report, 
   if (start) sf_line_append(out, "start        %s\n", start);
   if (first) append_first(out, first);
   if (culprit) sf_diagnosis_line(line, &culprit->diagnosis);
+  if (culprit) sf_numbers_append(out, &culprit->diagnosis.numbers, first->tensor->name.kind);
   if (culprit && *line) sf_line_append(out, "diagnosis    %s\n", line);
   append_further(out, report);
   if (first) sf_line_append(out, "findings     %d in this trace%s\n", report->findings, consequences_text(report));

@@ -109,27 +109,6 @@ static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, cons
 
 /* --- reports --------------------------------------------------------------------------------------------------- */
 
-static void append_share(struct sf_text *out, const struct sf_wrong_share *share, const char *name) {
-  if (share->all > 1) sf_line_append(out, ", %" PRId64 " of %" PRId64 " %s", share->wrong, share->all, name);
-}
-
-/* Rows of activations are tokens, of weights output features. */
-static void tell_numbers(struct sf_text *out, const struct sf_outcome *outcome) {
-  const struct sf_numbers *n = &outcome->diagnosis.numbers;
-  const bool of_tokens = outcome->kind == SF_KIND_ACT || outcome->kind == SF_KIND_ACT_GRAD;
-  if (n->elements.all == 0) return;
-  sf_line_append(out, "worst        [%" PRId64 ", %" PRId64 "] of [%" PRId64 ", %" PRId64 "]", n->worst.row, n->worst.col, n->rows.all,
-                 n->cols.all);
-  if (n->worst_rank >= 0)
-    sf_line_append(out, ", rank %d's [%" PRId64 ", %" PRId64 "]", n->worst_rank, n->worst_local.row, n->worst_local.col);
-  sf_line_append(out, ": got %.7g, want %.7g within %.2g\n", n->got, n->wanted, n->allowed);
-  sf_line_append(out, "wrong        %" PRId64 " of %" PRId64 " elements", n->elements.wrong, n->elements.all);
-  append_share(out, &n->rows, of_tokens ? "tokens" : "rows");
-  append_share(out, &n->cols, "columns");
-  append_share(out, &n->parts, n->part_name);
-  sf_line_append(out, "; mean %.4g, want %.4g\n", n->mean_got, n->mean);
-}
-
 /* The first line of the text is ours; the ranks' output stands below it, marked as theirs. */
 void sf_layers_tell(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome) {
   const size_t length = strcspn(outcome->text, "\n");
@@ -144,7 +123,7 @@ void sf_layers_tell(struct sf_text *out, const struct sf_case *c, const struct s
   if (outcome->noise > 0) sf_line_append(out, "error        %.3g, %.3g times what rounding explains\n", outcome->error, outcome->ratio);
   sf_line_append(out, "what         %.*s\n", (int)length, outcome->text);
   sf_line_append_all(out, "           | ", outcome->text + length);
-  tell_numbers(out, outcome);
+  sf_numbers_append(out, &outcome->diagnosis.numbers, outcome->kind);
 }
 
 static void tell_case(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome) {

@@ -1,8 +1,10 @@
 #include "harness/run/trial/outcome.h"
 
 #include "harness/base/names.h"
+#include "harness/base/sinks.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -204,6 +206,26 @@ bool sf_outcome_as_expected(const struct sf_outcome *outcome, const struct sf_ex
 void sf_diagnosis_line(char out[SF_DIAGNOSIS_LINE_TEXT], const struct sf_diagnosis *diagnosis) {
   *out = '\0';
   if (*diagnosis->text) snprintf(out, SF_DIAGNOSIS_LINE_TEXT, "%s: %s", sf_diagnosis_class_name(diagnosis->cls), diagnosis->text);
+}
+
+static void append_share(struct sf_text *out, const struct sf_wrong_share *share, const char *name) {
+  if (share->all > 1) sf_line_append(out, ", %" PRId64 " of %" PRId64 " %s", share->wrong, share->all, name);
+}
+
+/* Rows of activations are tokens, of weights output features. */
+void sf_numbers_append(struct sf_text *out, const struct sf_numbers *n, int32_t kind) {
+  const bool of_tokens = kind == SF_KIND_ACT || kind == SF_KIND_ACT_GRAD;
+  if (n->elements.all == 0) return;
+  sf_line_append(out, "worst        [%" PRId64 ", %" PRId64 "] of [%" PRId64 ", %" PRId64 "]", n->worst.row, n->worst.col, n->rows.all,
+                 n->cols.all);
+  if (n->worst_rank >= 0)
+    sf_line_append(out, ", rank %d's [%" PRId64 ", %" PRId64 "]", n->worst_rank, n->worst_local.row, n->worst_local.col);
+  sf_line_append(out, ": got %.7g, want %.7g within %.2g\n", n->got, n->wanted, n->allowed);
+  sf_line_append(out, "wrong        %" PRId64 " of %" PRId64 " elements", n->elements.wrong, n->elements.all);
+  append_share(out, &n->rows, of_tokens ? "tokens" : "rows");
+  append_share(out, &n->cols, "columns");
+  append_share(out, &n->parts, n->part_name);
+  sf_line_append(out, "; mean %.4g, want %.4g\n", n->mean_got, n->mean);
 }
 
 struct sf_error sf_outcome_error(const struct sf_outcome *outcome) {

@@ -2,6 +2,7 @@
 #ifndef SF_RUN_OUTCOME_H
 #define SF_RUN_OUTCOME_H
 
+#include "harness/base/bytes.h"
 #include "harness/comm/comm.h"
 #include "harness/run/opfuzz/op_outcome.h"
 #include "harness/run/trial/pattern.h"
@@ -99,6 +100,9 @@ bool sf_outcome_same_failure(const char *key, const char *other_key);
 enum { SF_DIAGNOSIS_LINE_TEXT = 360 };
 /* A diagnosis as people read it, "scale: scaled by 2"; "" when there is none. */
 void sf_diagnosis_line(char out[SF_DIAGNOSIS_LINE_TEXT], const struct sf_diagnosis *diagnosis);
+/* Appends the lines "worst" and "wrong": where a tensor of this kind (enum sf_kind) is off by most, and how much of it is wrong. Nothing
+ * where the numbers are not known. */
+void sf_numbers_append(struct sf_text *out, const struct sf_numbers *numbers, int32_t kind);
 /* Why the harness could not judge the case. */
 struct sf_error sf_outcome_error(const struct sf_outcome *outcome);
 /* Whether a key is among those of an outcome's `shown`. */

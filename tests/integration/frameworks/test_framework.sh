@@ -42,6 +42,7 @@ check "a dry run prints the cases that a campaign runs" [ "$(query "$work/one.sq
 check "the report says what it looks like" grep -qx "diagnosis    missing_reduction: $partial" "$found/report.txt"
 run 1 replay "$found/case.json" --target "$sample" --json "${launch[@]}"
 is_json '[j["diagnosis"]["class"], j["diagnosis"]["text"], sorted(j["diagnosis"])]' "['missing_reduction', '$partial', ['cause', 'class', 'left', 'text']]"
+is_json '[j["numbers"]["worst"]["rank"] >= 0, j["numbers"]["elements"]["wrong"] > 0, j["numbers"]["norm"] > 0]' '[True, True, True]'
 check "as expected" grep -q '^expected .*: yes$' "$work/stderr"
 run 1 shrink "$found/case.json" --target "$sample" -o "$work/again.json" "${launch[@]}"
 check "shrink comes to the same case" cmp "$work/again.json" "$found/min.json"

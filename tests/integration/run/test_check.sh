@@ -44,6 +44,8 @@ is_json 'j["verdict"], j["candidates"][0]["first"]["id"], j["candidates"][0]["fi
   "('FINDING', 's0/mb0/fwd/act/decoder.layers.0.self_attention.linear_proj/0', 'tolerance', 'decoder.layers.0.self_attention.linear_proj')"
 is_json 'j["candidates"][0]["diagnosis"]["class"], j["candidates"][0]["diagnosis"]["text"]' \
   "('repeated_term', 'the bias is added 2 times, once by each rank of tp; this explains the whole error up to rounding')"
+check "with its worst element" grep -qE '^worst        \[[0-9]+, [0-9]+\] of \[[0-9]+, 16\], rank [01].s .*: got .*, want .* within' "$work/stderr"
+check "and how much of it is wrong" grep -qE '^wrong        [0-9]+ of [0-9]+ elements, .* tokens, .* columns; mean ' "$work/stderr"
 check "as text" grep -q '^first        s0/mb0/fwd/act/decoder.layers.0.self_attention.linear_proj/0' "$work/stderr"
 run 1 check "$work/ref" "$work/bias" --table
 check "a line for each tensor" [ "$(grep -c 'FLAGGED tolerance$' "$work/stdout")" -ge 8 -a "$(grep -c ' ok$' "$work/stdout")" -gt 200 ]
