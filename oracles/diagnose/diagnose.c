@@ -73,6 +73,8 @@ static void predict_nothing(struct sf_fit *fit, int32_t i, float *local, const v
 
 /* --- offers ---------------------------------------------------------------------------------------------------- */
 
+bool sf_fit_is_exact(double left) { return left <= FITS; }
+
 bool sf_fit_accepts(const struct sf_fit *fit, double left) {
   const double share = SHARE_OF_ERROR * fit->baseline, most = MOST * fit->baseline;
   const double bound = share > FITS ? share : FITS;

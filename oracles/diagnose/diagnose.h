@@ -24,7 +24,8 @@ struct sf_diagnosis_problem {
   const struct sf_diagnosis_shard *shards; /* maps fit the shape, nothing in them is partial */
   int32_t shard_count;
   unsigned meshes;            /* SF_MESH_*: those of the module, for naming factors */
-  bool of_attention;          /* one of the modules round the scores */
+  bool of_attention;          /* one of an attention's modules */
+  bool of_scores;             /* the one of them that multiplies with the root of the head size */
   double kept;                /* tokens that the microbatch's mask keeps; 0: not known */
   struct sf_tensor_view view; /* x, noise levels, is_norm and what is related; the rest follows from the above */
 };

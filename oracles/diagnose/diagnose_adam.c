@@ -18,6 +18,8 @@ struct way {
   bool is_coupled;   /* decay is added to the gradient */
   bool is_forgetful; /* moments begin with this step */
   bool root_outside; /* epsilon is added under the root */
+  bool is_eps_early; /* .. or before the bias correction */
+  bool by_beta1;     /* the second moment's bias is corrected as the first one's */
   double clip;       /* gradients are multiplied by this many times the clip factor .. */
   bool is_unclipped; /* .. or by 1 instead */
   const char *cause; /* as in struct sf_diagnosis_related */
@@ -63,7 +65,8 @@ static bool add_change(double *out, const struct job *job, const struct way *way
                bias2 = 1 - pow((double)train->beta2_milli / 1000.0, way->count);
   if (weight == NULL || !moments(job, way)) return false;
   for (int64_t i = 0; i < count; i++) {
-    const double v = job->v[i] / bias2, root = way->root_outside ? sqrt(v + EPSILON) : sqrt(v) + EPSILON;
+    const double bias = way->by_beta1 ? bias1 : bias2, v = job->v[i] / bias, epsilon = way->is_eps_early ? EPSILON / sqrt(bias) : EPSILON;
+    const double root = way->root_outside ? sqrt(v + epsilon) : sqrt(v) + epsilon;
     out[i] -= sign * lr * (job->m[i] / bias1 / root + (way->is_coupled ? 0 : way->decay * (double)weight->x[i]));
   }
   return true;
@@ -218,6 +221,10 @@ void sf_related_collect_adam(struct sf_related_list *list, const struct sf_slot 
   offer(list, &job, &right, way, SF_DIAGNOSIS_SCALE, "Adam without bias correction");
   way = right, way.root_outside = true;
   offer(list, &job, &right, way, SF_DIAGNOSIS_SCALE, "Adam with epsilon under the square root");
+  way = right, way.is_eps_early = true;
+  offer(list, &job, &right, way, SF_DIAGNOSIS_SCALE, "Adam with epsilon added before the bias correction");
+  way = right, way.by_beta1 = true;
+  offer(list, &job, &right, way, SF_DIAGNOSIS_SCALE, "Adam with the second moment corrected by beta1");
   way = right, way.is_forgetful = true;
   if (applied > 1)
     offer(list, &job, &right, way, SF_DIAGNOSIS_STALE,

@@ -145,6 +145,8 @@ static void add_axes(struct posing *posing) {
     add_size(posing, 0, (double)p->c->train.microbatches, "the number of microbatches", NULL);
     if (l->dp > 1) add_size(posing, 0, (double)p->c->train.microbatches / (double)l->dp, "the number of microbatches of a rank", NULL);
   }
+  if (p->id.kind == SF_KIND_ACT || p->id.kind == SF_KIND_ACT_GRAD)
+    add_size(posing, 0, 1 - (double)p->c->train.dropout_milli / 1000.0, "the share that dropout keeps", NULL);
   if (!(p->meshes & SF_MESH_EXPERTS)) return;
   add_ratio(posing, l->etp, l->tp, "etp / tp", "tp / etp");
   add_ratio(posing, l->dp * l->cp, edp, "(dp x cp) / edp", "edp / (dp x cp)");
@@ -162,9 +164,11 @@ static void add_counts(struct posing *posing) {
   add_size(posing, 6, all, "the microbatch's tokens, masked ones too", NULL);
   add_size(posing, 7, all / own, "(the microbatch's tokens over those that its mask keeps)", NULL);
   add_size(posing, 8, all * m / step, "(the step's tokens over those that the masks keep)", NULL);
-  if (p->of_attention) add_size(posing, 9, sqrt((double)c->model.head_dim), "the root of the head size", NULL);
+  if (p->of_scores) add_size(posing, 9, sqrt((double)c->model.head_dim), "the root of the head size", NULL);
   if (c->precision.loss_scale_log2 > 0) add_size(posing, 9, exp2((double)c->precision.loss_scale_log2), "the loss scale", NULL);
   add_size(posing, 9, (double)c->model.layers, "the number of layers", NULL);
+  add_size(posing, 9, (double)c->train.microbatch_size, "the number of sequences of a microbatch", NULL);
+  add_size(posing, 9, (double)c->model.mtp_depth, "the number of predicted tokens", NULL);
 }
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */

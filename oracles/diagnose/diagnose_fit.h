@@ -43,6 +43,8 @@ struct sf_cause {
 };
 /* Keeps an explanation in fit->best if it counts and is better than the one there, in fit->nearest if none left less. format: its text. */
 void sf_fit_offer(struct sf_fit *fit, struct sf_cause cause, double left, const char *format, ...) SF_PRINTF(4, 5);
+/* Whether what is left of the error is as small as rounding. */
+bool sf_fit_is_exact(double left);
 /* NULL marks the fit as out of memory. */
 void *sf_fit_alloc(struct sf_fit *fit, size_t size_bytes);
 

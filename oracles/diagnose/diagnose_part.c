@@ -122,6 +122,49 @@ static double left_outside(const struct sf_fit *fit, const double *squares, cons
   return sqrt(left) / fit->v->noise;
 }
 
+/* --- a factor on a part ------------------------------------------------------------------------------------------ */
+
+/* Elements of marked rows, columns or ranks. */
+struct marked_part {
+  const bool *marked;
+  enum { BY_ROW, BY_COLUMN, BY_RANK } by;
+  double factor;
+};
+
+static bool has(const struct marked_part *part, const struct sf_view_shard *s, int64_t k, int64_t cols) {
+  return part->marked[part->by == BY_ROW ? s->at[k] / cols : part->by == BY_COLUMN ? s->at[k] % cols : s->rank];
+}
+
+static void predict_scaled_part(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
+  const struct marked_part *part = ctx;
+  const struct sf_fit_shard *s = &fit->shards[i];
+  for (int64_t k = 0; k < s->rows * s->cols; k++)
+    local[k] = has(part, s->shard, k, fit->v->shape.cols) ? (float)(part->factor * (double)s->x[k]) : s->x[k];
+}
+
+/* Offers that a part is scaled, where one factor explains its error. name: "the query part is". */
+static void explain_scaled_part(struct sf_fit *fit, struct marked_part part, const char *name) {
+  enum { ELEMENTS_MIN = 8 }; /* a factor may fit fewer by chance */
+  double dot = 0, squares = 0;
+  int64_t count = 0;
+  for (int32_t i = 0; i < fit->v->shard_count; i++) {
+    const struct sf_fit_shard *s = &fit->shards[i];
+    for (int64_t k = 0; k < s->rows * s->cols; k++) {
+      if (!has(&part, s->shard, k, fit->v->shape.cols)) continue;
+      dot += (double)s->shard->data[k] * (double)s->x[k];
+      squares += (double)s->x[k] * (double)s->x[k];
+      count++;
+    }
+  }
+  struct sf_factor by;
+  part.factor = squares > 0 ? dot / squares : 0;
+  if (count < ELEMENTS_MIN || part.factor == 0) return;
+  sf_factor_name(&by, fit->v, part.factor, 3 * fit->v->noise / sqrt(squares));
+  if (by.cause != NULL)
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_SCALE, "a part is scaled", by.cause}, sf_fit_left(fit, predict_scaled_part, &part),
+                 "only %s scaled by %s", name, by.text);
+}
+
 static void explain_lines(struct sf_fit *fit, const double *squares, int64_t count, const double *levels, const char *what) {
   bool *marked = marks_alloc(fit, count);
   if (marked == NULL || count < 2) return;
@@ -134,6 +177,9 @@ static void explain_lines(struct sf_fit *fit, const double *squares, int64_t cou
   name_marked(list, what, marked, count);
   sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_PART, "only some", what}, left_outside(fit, squares, marked, count),
                "only %s of %lld %s wrong", list, (long long)count, count_marked(marked, count) == 1 ? "is" : "are");
+  char name[LIST_TEXT + 48];
+  snprintf(name, sizeof name, "%s of %lld %s", list, (long long)count, count_marked(marked, count) == 1 ? "is" : "are");
+  explain_scaled_part(fit, (struct marked_part){marked, strcmp(what, "row") == 0 ? BY_ROW : BY_COLUMN, 1}, name);
 }
 
 /* --- named parts of a fused projection ------------------------------------------------------------------------- */
@@ -145,7 +191,7 @@ static int part_of(const struct sf_view_fused *fused, enum sf_cut cut, int64_t s
   return in < queries ? 0 : (int)(in - queries) + 1;
 }
 
-static void explain_named(struct sf_fit *fit, const double *squares, int64_t count, enum sf_cut cut) {
+static void explain_named(struct sf_fit *fit, const double *squares, int64_t count, enum sf_cut cut, bool by_rows) {
   static const char *const qkv[] = {"query", "key", "value"}, *const gate_up[] = {"gate", "up"};
   if (cut != SF_CUT_QKV && cut != SF_CUT_GATE_UP) return;
   const int parts = cut == SF_CUT_QKV ? 3 : 2;
@@ -159,6 +205,9 @@ static void explain_named(struct sf_fit *fit, const double *squares, int64_t cou
     for (int64_t i = 0; i < count; i++) marked[i] = set >> part_of(&fit->v->fused, cut, count, i) & 1u;
     sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_PART, "only some parts", text}, left_outside(fit, squares, marked, count),
                  "only the %s part is wrong", text);
+    char name[64];
+    snprintf(name, sizeof name, "the %s part is", text);
+    explain_scaled_part(fit, (struct marked_part){marked, by_rows ? BY_ROW : BY_COLUMN, 1}, name);
   }
 }
 
@@ -197,8 +246,8 @@ void sf_explain_part(struct sf_fit *fit) {
   explain_zeros(fit);
   explain_ranks(fit);
   if (!errors_fill(fit, &errors)) return;
-  explain_named(fit, errors.row, v->shape.rows, v->fused.rows);
-  explain_named(fit, errors.col, v->shape.cols, v->fused.cols);
+  explain_named(fit, errors.row, v->shape.rows, v->fused.rows, true);
+  explain_named(fit, errors.col, v->shape.cols, v->fused.cols, false);
   explain_lines(fit, errors.row, v->shape.rows, v->row_noise, "row");
   explain_lines(fit, errors.col, v->shape.cols, NULL, "column");
 }

@@ -160,7 +160,9 @@ static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot,
   p.view.noise = noise_of(slot, finding, level);
   p.view.row_noise = row_noise_of(list, slot, finding, level);
   if (p.view.x == NULL) return list->status;
-  p.of_attention = strstr(sf_modules[list->collector->catalog->modules[p.spec.module].cls].name, "attention.") != NULL;
+  const char *module = sf_modules[list->collector->catalog->modules[p.spec.module].cls].name;
+  p.of_attention = strstr(module, "attention.") != NULL;
+  p.of_scores = strstr(module, "attention.core_attention") != NULL;
   p.kept = kept_of(list, finding->id);
   p.meshes = meshes_of(list->collector->catalog, &p);
   sf_related_collect(list, slot);
@@ -198,7 +200,7 @@ static struct sf_diagnosis_shard *assembled(struct sf_related_list *list, const 
 /* The judgement's finding is the diagnosis: no distance says more, since noise hides the rounding. */
 static void diagnose_bits(struct sf_diagnosis *out, const struct sf_finding *finding) {
   out->cls = SF_DIAGNOSIS_LOW_PRECISION;
-  snprintf(out->cause, sizeof out->cause, "rounding");
+  snprintf(out->cause, sizeof out->cause, "rounded to bf16"); /* as explain_precision has it */
   snprintf(out->text, sizeof out->text, "%s", finding->text);
 }
 

@@ -45,7 +45,7 @@ struct sf_slice_product {
   const float *left;   /* [rows x contraction] */
   const float *weight; /* [out x in] */
   int64_t contraction;
-  bool transposed;     /* the contraction runs over the weight's columns */
+  bool transposed; /* the contraction runs over the weight's columns */
   enum sf_cut cut;
 };
 /* The product behind a linear's output (or input gradient) that is a sum over tp; false for other tensors. */

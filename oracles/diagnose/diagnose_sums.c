@@ -264,6 +264,90 @@ static void explain_late(struct sf_fit *fit, const struct selection *all, int32_
     }
 }
 
+/* --- weights of microbatches ------------------------------------------------------------------------------------- */
+
+enum { SUMMANDS_MAX = 16, WEIGHTS_TEXT = 160 };
+
+/* Every summand with a weight of its own. */
+struct weighted {
+  const struct sf_diagnosis_related *of[SUMMANDS_MAX];
+  double weight[SUMMANDS_MAX];
+  int32_t count;
+};
+
+static void predict_weighted(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
+  const struct weighted *w = ctx;
+  const int64_t count = fit->v->shape.rows * fit->v->shape.cols;
+  memset(fit->logical, 0, (size_t)count * sizeof *fit->logical);
+  for (int32_t k = 0; k < w->count; k++)
+    for (int64_t e = 0; e < count; e++) fit->logical[e] += (float)(w->weight[k] * w->of[k]->weight * (double)w->of[k]->x[e]);
+  sf_fit_gather(fit, i, local, fit->logical);
+}
+
+/* Solves the normal equations by Gauss's elimination; rows has one more column. False where the summands are as good as dependent. */
+static bool solve(double rows[SUMMANDS_MAX][SUMMANDS_MAX + 1], double *out, int32_t count) {
+  static const double DEPENDENT = 1e-6;
+  for (int32_t k = 0; k < count; k++) {
+    int32_t pivot = k;
+    const double was = fabs(rows[k][k]);
+    for (int32_t r = k + 1; r < count; r++)
+      if (fabs(rows[r][k]) > fabs(rows[pivot][k])) pivot = r;
+    if (!(fabs(rows[pivot][k]) > DEPENDENT * was) || rows[pivot][k] == 0) return false;
+    for (int32_t c = k; c <= count; c++) {
+      const double swapped = rows[k][c];
+      rows[k][c] = rows[pivot][c];
+      rows[pivot][c] = swapped;
+    }
+    for (int32_t r = k + 1; r < count; r++)
+      for (int32_t c = count; c >= k; c--) rows[r][c] -= rows[r][k] / rows[k][k] * rows[k][c];
+  }
+  for (int32_t k = count - 1; k >= 0; k--) {
+    out[k] = rows[k][count];
+    for (int32_t c = k + 1; c < count; c++) out[k] -= rows[k][c] * out[c];
+    out[k] /= rows[k][k];
+  }
+  return true;
+}
+
+/* The weights that explain what the ranks hold best, of summands whose parts of a shard are taken one after the other. */
+static bool fit_weights(struct weighted *w, const struct sf_fit *fit) {
+  double rows[SUMMANDS_MAX][SUMMANDS_MAX + 1] = {{0}};
+  for (int32_t i = 0; i < fit->v->shard_count; i++) {
+    const struct sf_view_shard *s = &fit->v->shards[i];
+    for (int64_t k = 0; k < s->count; k++)
+      for (int32_t a = 0; a < w->count; a++) {
+        const double x = w->of[a]->weight * (double)w->of[a]->x[s->at[k]];
+        for (int32_t b = 0; b < w->count; b++) rows[a][b] += x * w->of[b]->weight * (double)w->of[b]->x[s->at[k]];
+        rows[a][w->count] += x * (double)s->data[k];
+      }
+  }
+  return solve(rows, w->weight, w->count);
+}
+
+/* For a sum to which some microbatches were added several times. */
+static void explain_weights(struct sf_fit *fit) {
+  struct weighted w = {.count = 0};
+  char text[WEIGHTS_TEXT] = "";
+  bool is_right = true;
+  for (int32_t k = 0; k < fit->v->related_count; k++) {
+    if (fit->v->related[k].relation != SF_RELATED_SUMMAND) continue;
+    if (w.count == SUMMANDS_MAX) return;
+    w.of[w.count++] = &fit->v->related[k];
+  }
+  if (fit->replicas_differ || w.count < 2 || fit->v->shape.rows * fit->v->shape.cols < 4 * w.count || !fit_weights(&w, fit)) return;
+  for (int32_t k = 0; k < w.count; k++) {
+    const size_t length = strlen(text);
+    w.weight[k] = round(w.weight[k]);
+    if (w.weight[k] < 0 || w.weight[k] > w.count + fit->v->data_ranks) return;
+    if (w.weight[k] != 1)
+      snprintf(text + length, sizeof text - length, "%s microbatch %d %.0f times", length > 0 ? "," : "", w.of[k]->microbatch, w.weight[k]);
+    is_right &= w.weight[k] == 1;
+  }
+  if (is_right) return;
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_REPEATED_TERM, "microbatches added several times", NULL},
+               sf_fit_left(fit, predict_weighted, &w), "the sum over microbatches has%s", text);
+}
+
 void sf_explain_microbatches(struct sf_fit *fit) {
   const struct sf_tensor_view *v = fit->v;
   if (!has_related(fit, SF_RELATED_SUMMAND)) return;
@@ -272,6 +356,7 @@ void sf_explain_microbatches(struct sf_fit *fit) {
   if (v->data_ranks > 1) explain_own_data(fit, &all);
   if (local_count > 1) explain_some_microbatches(fit, &all, local_count);
   explain_late(fit, &all, local_count);
+  explain_weights(fit);
   bool is_used_twice = false;
   for (int32_t k = 0; k < v->related_count; k++) is_used_twice |= v->related[k].relation == SF_RELATED_SUMMAND && v->related[k].call > 0;
   for (int32_t call = 0; call < 2 && is_used_twice; call++) {

@@ -112,6 +112,11 @@ static void explain_term(struct sf_fit *fit, const struct sf_diagnosis_related *
   added.times = round(fitted);
   if (added.times == 0 || !(fabs(added.times) < 1 << 20)) return;
   const double left = sf_fit_left(fit, predict_term, &added);
+  if (fit->v->shape.rows * fit->v->shape.cols == 1) { /* some number of some term is near to any scalar */
+    struct sf_factor by;
+    sf_factor_name(&by, fit->v, added.times + 1, 0);
+    if (!sf_fit_is_exact(left) || (added.times != -1 && added.times != 1 && *by.names == '\0')) return;
+  }
   if (added.times == -1)
     sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_REPEATED_TERM, "not added", cause_of(term)}, left, "%s is not added", term->name);
   else if (added.times + 1 == (double)fit->v->tp_size)
@@ -137,6 +142,20 @@ static void predict_stale(struct sf_fit *fit, int32_t i, float *local, const voi
     memcpy(local, s->x, (size_t)count * sizeof *local);
 }
 
+/* For a buffer that still held another value, perhaps scaled, when this one was added to it. */
+static void explain_added_to(struct sf_fit *fit, const struct sf_diagnosis_related *r) {
+  enum { ELEMENTS_MIN = 8 }; /* a factor may fit fewer by chance */
+  struct added_term added = {r, 0};
+  if (fit->v->shape.rows * fit->v->shape.cols < ELEMENTS_MIN || fit->replicas_differ) return;
+  added.times = projection(fit, gather_term, &added, true);
+  if (!(added.times > 0)) return;
+  const bool is_once = is_near(added.times, 1, 1e-3);
+  char times[32] = "";
+  if (!is_once) snprintf(times, sizeof times, "%.4g times ", added.times);
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_STALE, "added to another value", cause_of(r)}, sf_fit_left(fit, predict_term, &added),
+               "%sthe value of %s is added to it: a buffer that was not cleared", times, r->name);
+}
+
 static void explain_stale(struct sf_fit *fit) {
   const struct sf_tensor_view *v = fit->v;
   sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_STALE, "zeros", NULL}, sf_fit_left(fit, predict_stale, NULL),
@@ -146,6 +165,8 @@ static void explain_stale(struct sf_fit *fit) {
     if (r->relation == SF_RELATED_STALE)
       sf_fit_offer(fit, (struct sf_cause){r->cls, "another value", cause_of(r)}, sf_fit_left(fit, predict_stale, r),
                    "the value is that of %s", r->name);
+    if (r->relation == SF_RELATED_STALE && (v->kind == SF_KIND_MAIN_GRAD || v->kind == SF_KIND_WGRAD || v->kind == SF_KIND_ACT_GRAD))
+      explain_added_to(fit, r);
   }
 }
 
@@ -198,7 +219,8 @@ static void explain_precision(struct sf_fit *fit) {
   if (v->promised != SF_F32 || fit->norm == 0 || fit->replicas_differ) return;
   const double unit = sf_dtype_unit_roundoff(SF_BF16);
   double error = 0; /* largest error of a shard, relative to the tensor */
-  int64_t count = 0, on_grid = 0, far = 0;
+  const double typical = fit->norm / sqrt((double)(v->shape.rows * v->shape.cols));
+  int64_t count = 0, off = 0, on_grid = 0, far = 0;
   for (int32_t i = 0; i < v->shard_count; i++) {
     const struct sf_fit_shard *s = &fit->shards[i];
     error = sf_larger(error, sqrt(sf_diff_squares(s->shard->data, s->x, s->rows * s->cols)) / fit->norm);
@@ -206,13 +228,14 @@ static void explain_precision(struct sf_fit *fit) {
       const double value = (double)s->shard->data[k], x = (double)s->x[k];
       if (x == 0) continue;
       count++;
+      off += fabs(value - x) > unit / 64 * typical;
       on_grid += sf_bf16_round((float)value) == (float)value;
-      far += !(fabs(value - x) <= unit * (fabs(x) + fit->norm / sqrt((double)(v->shape.rows * v->shape.cols))));
+      far += !(fabs(value - x) <= unit * (fabs(x) + typical));
     }
   }
   if (far > 0 || !(error < unit) || !(error > unit / 16)) return;
   const bool grid = 10 * on_grid > 9 * count;
-  if (count < (grid ? ON_GRID_MIN : OFF_GRID_MIN)) return;
+  if (count < (grid ? ON_GRID_MIN : OFF_GRID_MIN) || (!grid && 2 * off < count)) return;
   if (!grid && v->kind == SF_KIND_PARAM_DELTA) return; /* a missing term may be as small, such as weight decay's */
   sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_LOW_PRECISION, grid ? "rounded to bf16" : "summed in bf16", NULL}, error / unit,
                grid ? "the values lie on the bf16 grid, one rounding of bf16 from the reference: promised in fp32"

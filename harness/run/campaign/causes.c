@@ -46,13 +46,14 @@ static bool same_kind_of(const char *kind, const char *other) {
   return both || strcmp(kind, other) == 0;
 }
 
-/* Whether two diagnoses of one tensor are of one sum. A sum over another group lacks some of its terms and has others too often: which of
- * them shows, and over which axes, depends on the case. A sum that is made too early lacks terms, or is nothing, or is of a rank's own
- * data. */
+/* Whether two diagnoses of one tensor are of one sum. One that is missing over several axes shows over each alone. A sum over another group
+ * lacks some of its terms and has others too often: which of them shows, and over which axes, depends on the case. A sum that is made too
+ * early lacks terms, or is nothing, or is of a rank's own data. */
 static bool of_one_sum(enum sf_diagnosis_class a, enum sf_diagnosis_class b, bool same_axes) {
   const unsigned both = 1u << a | 1u << b, group = 1u << SF_DIAGNOSIS_MISSING_REDUCTION | 1u << SF_DIAGNOSIS_EXTRA_REDUCTION,
                  sums = group | 1u << SF_DIAGNOSIS_UNSYNCHRONISED | 1u << SF_DIAGNOSIS_STALE;
-  return a != b && (both == group || (same_axes && (both & ~sums) == 0));
+  if (a == b) return a == SF_DIAGNOSIS_MISSING_REDUCTION;
+  return both == group || (same_axes && (both & ~sums) == 0);
 }
 
 /* Whether the smallest case needs more than sizes and ranks: dropout, say, a precision, or a distributed optimizer. */
@@ -106,6 +107,8 @@ bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct 
         same_axes || (strcmp(one.kind, other.kind) == 0 && strcmp(one.cls, other.cls) == 0 && one.other_axes == other.other_axes);
     return one.has_axes && ((near && !other_why) || of_one_sum(a->diagnosis->cls, b->diagnosis->cls, same_axes));
   }
+  if (same_kind && same_axes && !other_why && strcmp(one.cls, other.cls) == 0 && strcmp(one.kind, sf_kind_name(SF_KIND_PARAM)) == 0)
+    return true;
   if (a_shows_b && b_shows_a && (same_module || same_kind)) return true;
   if (!a_shows_b && !b_shows_a) return false;
   if (same_module || same_kind) return same_but_for_the_model(a->min, b->min, false);

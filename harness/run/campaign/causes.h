@@ -23,8 +23,10 @@ bool sf_finding_is_shadow_of(const struct sf_cause_evidence *finding, const stru
  * in the smallest case of the other too. They have one cause
  *   - if their diagnoses name the same cause, and they have the module in common, or kind and axes, or one shows the other;
  *   - if they have module and kind in common (a parameter's gradient before and after it is summed is one kind), and the axes, or the class
- * and all axes but those of data (dp against cp), and their diagnoses do not name two causes; or if the two that they name are those of a
- * sum over another group or one made too early;
+ * and all axes but those of data (dp against cp), and their diagnoses do not name two causes; or if the two that they name are those of one
+ * sum: missing over several axes, over another group, or made too early;
+ *   - if both are values of parameters, with class and axes in common, and their diagnoses do not name two causes: whatever writes these,
+ *     an optimizer or a checkpoint, writes all of them;
  *   - if each shows the other, and they have the module or the kind in common: what mends one mends both;
  *   - if one shows the other, layout, training and precision of their smallest cases are the same, and they have the module or the kind in
  *     common, or their diagnoses do not name two causes and those cases need more than ranks, such as dropout or fp8.

@@ -219,7 +219,7 @@ static void test_diagnose_factors_are_named_by_the_cases_sizes(void **state) {
   for (int k = 0; k < 2; k++) { /* scores alone are divided by the root of the head size */
     bench_open(&b, 1, 1, 6, 8, SF_CUT_NONE, SF_CUT_NONE);
     b.c.model.head_dim = 25;
-    b.p.of_attention = k == 0;
+    b.p.of_scores = k == 0;
     scale(&b, 5);
     diagnose_says(&b, SF_DIAGNOSIS_SCALE, k == 0 ? "the root of the head size" : "no ratio");
   }

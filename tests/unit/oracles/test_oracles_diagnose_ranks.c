@@ -164,6 +164,91 @@ static void test_diagnose_of_few_elements_is_never_low_precision(void **state) {
   }
 }
 
+/* x becomes the sum of summands of the step on one device. */
+static void sum_up(struct bench *b, int32_t count) {
+  b->p.id.kind = SF_KIND_MAIN_GRAD;
+  memset(b->x, 0, sizeof b->x);
+  for (int32_t m = 0; m < count; m++) {
+    struct sf_diagnosis_related *r = relate(b, SF_RELATED_SUMMAND, 50 + (uint64_t)m);
+    r->microbatch = r->turn = m;
+    for (int64_t i = 0; i < elements(b); i++) b->x[i] += r->x[i];
+  }
+  shards_fill(b);
+}
+
+static void test_diagnose_microbatches_that_count_several_times_are_repeated_terms(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 1, 1, 6, 8, SF_CUT_NONE, SF_CUT_NONE);
+  b.c.train.microbatches = 3;
+  sum_up(&b, 3);
+  for (int64_t i = 0; i < elements(&b); i++) b.data[0][i] = 3 * b.related[0].x[i] + 2 * b.related[1].x[i] + b.related[2].x[i];
+  diagnose_says(&b, SF_DIAGNOSIS_REPEATED_TERM, "the sum over microbatches has microbatch 0 3 times, microbatch 1 2 times;");
+  for (int64_t i = 0; i < elements(&b); i++) b.data[0][i] = 3 * b.related[0].x[i] + 1.4f * b.related[1].x[i] + b.related[2].x[i];
+  assert_int_not_equal(diagnose(&b).cls, SF_DIAGNOSIS_REPEATED_TERM);
+}
+
+static void test_diagnose_another_value_below_is_a_buffer_that_was_not_cleared(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 1, 6, 8, SF_CUT_EVEN, SF_CUT_NONE);
+  b.p.id.kind = SF_KIND_MAIN_GRAD;
+  const struct sf_diagnosis_related *other = relate(&b, SF_RELATED_STALE, 77);
+  for (int32_t rank = 0; rank < 2; rank++)
+    for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] = b.x[rank * 24 + i] + other->x[rank * 24 + i];
+  diagnose_says(&b, SF_DIAGNOSIS_STALE, "the value of the other is added to it: a buffer that was not cleared");
+  for (int32_t rank = 0; rank < 2; rank++)
+    for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] = b.x[rank * 24 + i] + 0.1f * other->x[rank * 24 + i];
+  diagnose_says(&b, SF_DIAGNOSIS_STALE, "0.1 times the value of the other is added to it");
+}
+
+/* Columns q0 q1 k v, q2 q3 k' v', two each. */
+static void test_diagnose_scaled_parts_and_lines_are_scale(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 1, 7, 16, SF_CUT_NONE, SF_CUT_NONE);
+  b.p.spec.col_cut = SF_CUT_QKV;
+  b.p.shard_count = 1;
+  for (int64_t i = 0; i < elements(&b); i++) b.data[0][i] = b.x[i] * (i % 8 == 4 || i % 8 == 5 ? 0.5f : 1);
+  diagnose_says(&b, SF_DIAGNOSIS_SCALE, "only the key part is scaled by 0.5 = 1 / tp;");
+  b.p.spec.col_cut = SF_CUT_NONE;
+  for (int64_t i = 0; i < elements(&b); i++) b.data[0][i] = b.x[i] * (i / 16 == 3 ? 2 : 1);
+  diagnose_says(&b, SF_DIAGNOSIS_SCALE, "only row 3 of 7 is scaled by 2 = tp;");
+  for (int64_t i = 0; i < elements(&b); i++) b.data[0][i] = b.x[i] * (i / 16 == 3 ? 1.37f : 1);
+  assert_int_equal(diagnose(&b).cls, SF_DIAGNOSIS_PART);
+}
+
+static void test_diagnose_one_element_off_by_little_is_not_low_precision(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 1, 1, 8, 16, SF_CUT_NONE, SF_CUT_NONE);
+  double squares = 0;
+  for (int64_t i = 0; i < elements(&b); i++) squares += (double)b.x[i] * (double)b.x[i];
+  b.data[0][17] += (float)(3e-4 * sqrt(squares));
+  const struct sf_diagnosis d = diagnose(&b);
+  if (d.cls == SF_DIAGNOSIS_LOW_PRECISION) fail_msg("%s", d.text);
+}
+
+/* 7 times a part of a norm explains the norm as well as anything, but no size of the case is 7. */
+static void test_diagnose_norm_is_a_repeated_term_only_by_a_size_of_the_case(void **state) {
+  (void)state;
+  static struct bench b;
+  for (int times = 1; times < 8; times += 3) {
+    bench_open(&b, 4, 1, 1, 1, SF_CUT_NONE, SF_CUT_NONE);
+    b.p.id.kind = SF_KIND_SCALAR;
+    b.p.shard_count = 1;
+    b.p.view.is_norm = true;
+    struct sf_diagnosis_related *term = relate(&b, SF_RELATED_TERM, 70);
+    b.x[0] = 3;
+    b.p.view.noise = 1e-6;
+    b.extra[0][0] = 0.7f;
+    term->x = b.extra[0];
+    b.data[0][0] = (float)sqrt(9 + times * (double)b.extra[0][0]);
+    const struct sf_diagnosis d = diagnose(&b);
+    if ((d.cls == SF_DIAGNOSIS_REPEATED_TERM) != (times == 1)) fail_msg("%d times: %s", times + 1, d.text);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_diagnose_factor_of_each_rank_is_scale),
@@ -176,6 +261,11 @@ int main(void) {
       cmocka_unit_test(test_diagnose_factor_names_every_axis_that_it_may_be),
       cmocka_unit_test(test_diagnose_of_few_elements_is_never_low_precision),
       cmocka_unit_test(test_diagnose_variant_is_what_its_ranks_say),
+      cmocka_unit_test(test_diagnose_microbatches_that_count_several_times_are_repeated_terms),
+      cmocka_unit_test(test_diagnose_another_value_below_is_a_buffer_that_was_not_cleared),
+      cmocka_unit_test(test_diagnose_scaled_parts_and_lines_are_scale),
+      cmocka_unit_test(test_diagnose_one_element_off_by_little_is_not_low_precision),
+      cmocka_unit_test(test_diagnose_norm_is_a_repeated_term_only_by_a_size_of_the_case),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

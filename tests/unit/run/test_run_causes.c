@@ -129,12 +129,18 @@ static void test_findings_have_one_cause_by_what_one_wrong_sum_may_look_like(voi
       {"conflict/main_grad/m@edp", "tolerance/main_grad/m@etp", SF_DIAGNOSIS_MISSING_REDUCTION, SF_DIAGNOSIS_EXTRA_REDUCTION, true},
       {"conflict/main_grad/m@dp", "tolerance/main_grad/m@dp", SF_DIAGNOSIS_MISSING_REDUCTION, SF_DIAGNOSIS_STALE, true},
       {"conflict/main_grad/m@dp", "tolerance/main_grad/m@dp", SF_DIAGNOSIS_UNSYNCHRONISED, SF_DIAGNOSIS_STALE, true},
+      {"conflict/scalar/m@dp", "conflict/scalar/m@cp", SF_DIAGNOSIS_MISSING_REDUCTION, SF_DIAGNOSIS_MISSING_REDUCTION, true},
+      {"conflict/scalar/m@dp", "conflict/scalar/m@cp", SF_DIAGNOSIS_STALE, SF_DIAGNOSIS_STALE, false},
+      {"exact/param/m@dp", "exact/param/n@dp", SF_DIAGNOSIS_UNKNOWN, SF_DIAGNOSIS_UNKNOWN, true},
+      {"exact/param/m@dp", "exact/param/n@cp", SF_DIAGNOSIS_UNKNOWN, SF_DIAGNOSIS_UNKNOWN, false},
+      {"exact/param/m@dp", "exact/param/n@dp", SF_DIAGNOSIS_SCALE, SF_DIAGNOSIS_STALE, false},
       {"conflict/main_grad/m@dp", "tolerance/main_grad/m@cp", SF_DIAGNOSIS_MISSING_REDUCTION, SF_DIAGNOSIS_STALE, false},
       {"conflict/main_grad/m@dp", "tolerance/main_grad/n@dp", SF_DIAGNOSIS_MISSING_REDUCTION, SF_DIAGNOSIS_STALE, false},
       {"conflict/main_grad/m@dp", "tolerance/main_grad/m@dp", SF_DIAGNOSIS_MISSING_REDUCTION, SF_DIAGNOSIS_SCALE, false},
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-    const struct sf_diagnosis said = diagnosis_make(rows[i].cls, "one"), other_said = diagnosis_make(rows[i].other_cls, "other");
+    const struct sf_diagnosis said = diagnosis_make(rows[i].cls, rows[i].cls ? "one" : ""),
+                              other_said = diagnosis_make(rows[i].other_cls, rows[i].other_cls ? "other" : "");
     const struct sf_cause_evidence a = {.signature = rows[i].signature, .diagnosis = &said},
                                    b = {.signature = rows[i].other_signature, .diagnosis = &other_said};
     if (sf_findings_have_one_cause(&a, &b) != rows[i].one || sf_findings_have_one_cause(&b, &a) != rows[i].one) fail_msg("row %d", (int)i);
