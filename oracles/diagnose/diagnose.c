@@ -15,6 +15,8 @@ enum { FIT_BLOCK_BYTES = 1 << 18 };
 /* A prediction may leave as much as a clean tensor may have. If the error is millions of levels, rounding inside the mistake (a partial sum
  * stored before it is added) may leave more than that. And an explanation must explain most of the error. */
 static const double FITS = 4, SHARE_OF_ERROR = 2e-3, MOST = 0.34;
+/* An explanation that leaves more than this share of the error is no hint: on small tensors many leave less than half by chance. */
+static const double NEAR = 0.1;
 
 const char *sf_diagnosis_class_name(enum sf_diagnosis_class cls) {
   static const char *const names[SF_DIAGNOSIS_COUNT] = {
@@ -216,7 +218,7 @@ static void conclude(struct sf_diagnosis *out, const struct sf_fit *fit) {
     snprintf(sentence, sizeof sentence, "%.240s%s", fit->best.text, explained_text(explained, fit));
   } else {
     *out = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_UNKNOWN, .left = fit->baseline};
-    const bool near = fit->nearest.cls != SF_DIAGNOSIS_UNKNOWN && fit->nearest.left < 0.5 * fit->baseline;
+    const bool near = fit->nearest.cls != SF_DIAGNOSIS_UNKNOWN && fit->nearest.left < NEAR * fit->baseline;
     if (near)
       snprintf(sentence, sizeof sentence, "no simple cause explains the error; the nearest one leaves %.2g %% of it: %.190s",
                100 * fit->nearest.left / fit->baseline, fit->nearest.text);

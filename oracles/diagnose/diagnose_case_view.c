@@ -1,12 +1,13 @@
 /* The view of a problem of the built-in layers: places by maps, groups by the mesh, names of factors by the case. */
 #include "oracles/diagnose/diagnose.h"
 
+#include "harness/base/assert.h"
 #include "harness/tensor/consistent.h"
 
 #include <math.h>
 #include <stdio.h>
 
-enum { VIEW_BLOCK_BYTES = 1 << 18, SIZES_MAX = 32 };
+enum { VIEW_BLOCK_BYTES = 1 << 18, SIZES_MAX = 40 };
 
 struct posing {
   const struct sf_diagnosis_problem *p;
@@ -108,6 +109,7 @@ static enum sf_status add_groups(struct posing *posing) {
 /* --- what factors may be ------------------------------------------------------------------------------------------ */
 
 static void add_size(struct posing *posing, int32_t tier, double value, const char *name, const char *inverse) {
+  SF_ASSERT(posing->view.size_count < SIZES_MAX);
   if (value > 0 && value != 1 && isfinite(value))
     posing->sizes[posing->view.size_count++] = (struct sf_view_size){tier, value, name, inverse};
 }
@@ -145,7 +147,7 @@ static void add_axes(struct posing *posing) {
     add_size(posing, 0, (double)p->c->train.microbatches, "the number of microbatches", NULL);
     if (l->dp > 1) add_size(posing, 0, (double)p->c->train.microbatches / (double)l->dp, "the number of microbatches of a rank", NULL);
   }
-  if (p->id.kind == SF_KIND_ACT || p->id.kind == SF_KIND_ACT_GRAD)
+  if (p->id.kind == SF_KIND_ACT || p->id.kind == SF_KIND_ACT_GRAD || p->id.kind == SF_KIND_WGRAD)
     add_size(posing, 0, 1 - (double)p->c->train.dropout_milli / 1000.0, "the share that dropout keeps", NULL);
   if (!(p->meshes & SF_MESH_EXPERTS)) return;
   add_ratio(posing, l->etp, l->tp, "etp / tp", "tp / etp");
@@ -166,6 +168,9 @@ static void add_counts(struct posing *posing) {
   add_size(posing, 8, all * m / step, "(the step's tokens over those that the masks keep)", NULL);
   if (p->of_scores) add_size(posing, 9, sqrt((double)c->model.head_dim), "the root of the head size", NULL);
   if (c->precision.loss_scale_log2 > 0) add_size(posing, 9, exp2((double)c->precision.loss_scale_log2), "the loss scale", NULL);
+  if (p->id.kind == SF_KIND_PARAM)
+    add_size(posing, 9, 1 - (double)c->train.lr_micro * 1e-6 * (double)c->train.weight_decay_milli / 1000.0,
+             "(1 - the learning rate x the weight decay)", NULL);
   add_size(posing, 9, (double)c->model.layers, "the number of layers", NULL);
   add_size(posing, 9, (double)c->train.microbatch_size, "the number of sequences of a microbatch", NULL);
   add_size(posing, 9, (double)c->model.mtp_depth, "the number of predicted tokens", NULL);

@@ -46,6 +46,12 @@ static bool same_kind_of(const char *kind, const char *other) {
   return both || strcmp(kind, other) == 0;
 }
 
+/* NaN of one tensor makes norms and losses NaN, and memory that was never written shows in whatever reads it. */
+static bool are_not_finite(const struct sf_signature_parts *a, const struct sf_signature_parts *b) {
+  const char *cls = sf_finding_class_name(SF_CLASS_NONFINITE);
+  return strcmp(a->cls, cls) == 0 && strcmp(b->cls, cls) == 0;
+}
+
 /* Whether two diagnoses of one tensor are of one sum. One that is missing over several axes shows over each alone. A sum over another group
  * lacks some of its terms and has others too often: which of them shows, and over which axes, depends on the case. A sum that is made too
  * early lacks terms, or is nothing, or is of a rank's own data. */
@@ -107,6 +113,7 @@ bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct 
         same_axes || (strcmp(one.kind, other.kind) == 0 && strcmp(one.cls, other.cls) == 0 && one.other_axes == other.other_axes);
     return one.has_axes && ((near && !other_why) || of_one_sum(a->diagnosis->cls, b->diagnosis->cls, same_axes));
   }
+  if ((a_shows_b || b_shows_a) && are_not_finite(&one, &other)) return true;
   if (same_kind && same_axes && !other_why && strcmp(one.cls, other.cls) == 0 && strcmp(one.kind, sf_kind_name(SF_KIND_PARAM)) == 0)
     return true;
   if (a_shows_b && b_shows_a && (same_module || same_kind)) return true;

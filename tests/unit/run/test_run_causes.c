@@ -83,6 +83,11 @@ static void test_findings_have_one_cause_by_what_is_said_and_what_is_shown(void 
        "layout.tp=2 model.heads=4 model.kv_heads=4 train.dropout_milli=100", SF_DIAGNOSIS_SCALE, "one", "other", false},
       {"tolerance/act/a.bda@tp", "tolerance/act/a.bda\n", tp2, "tolerance/act_grad/m@tp", "tolerance/act_grad/m\nexact/act/a.bda\n",
        "layout.tp=2 model.heads=4 model.kv_heads=4", SF_DIAGNOSIS_UNKNOWN, NULL, NULL, false},
+      /* NaN makes NaN */
+      {"nonfinite/wgrad/m@tp", "nonfinite/wgrad/m\nnonfinite/scalar/optimizer\n", tp2, "nonfinite/scalar/optimizer@none",
+       "nonfinite/scalar/optimizer\n", dp2, SF_DIAGNOSIS_UNKNOWN, NULL, NULL, true},
+      {"tolerance/wgrad/m@tp", "tolerance/wgrad/m\nnonfinite/scalar/optimizer\n", tp2, "nonfinite/scalar/optimizer@none",
+       "nonfinite/scalar/optimizer\n", dp2, SF_DIAGNOSIS_UNKNOWN, NULL, NULL, false},
       /* stores of before `shown`, signatures of operations and of failures */
       {"tolerance/act/m@tp", NULL, tp2, "tolerance/act/n@tp", NULL, tp2, SF_DIAGNOSIS_UNKNOWN, NULL, NULL, false},
       {"tolerance/add/out", "", NULL, "unwritten/add/out", "", NULL, SF_DIAGNOSIS_UNKNOWN, NULL, NULL, false},
