@@ -328,7 +328,7 @@ static bool fit_weights(struct weighted *w, const struct sf_fit *fit) {
 static void explain_weights(struct sf_fit *fit) {
   struct weighted w = {.count = 0};
   char text[WEIGHTS_TEXT] = "";
-  bool is_right = true;
+  bool are_equal = true; /* then it is a factor */
   for (int32_t k = 0; k < fit->v->related_count; k++) {
     if (fit->v->related[k].relation != SF_RELATED_SUMMAND) continue;
     if (w.count == SUMMANDS_MAX) return;
@@ -341,9 +341,9 @@ static void explain_weights(struct sf_fit *fit) {
     if (w.weight[k] < 0 || w.weight[k] > w.count + fit->v->data_ranks) return;
     if (w.weight[k] != 1)
       snprintf(text + length, sizeof text - length, "%s microbatch %d %.0f times", length > 0 ? "," : "", w.of[k]->microbatch, w.weight[k]);
-    is_right &= w.weight[k] == 1;
+    are_equal &= w.weight[k] == w.weight[0];
   }
-  if (is_right) return;
+  if (are_equal) return;
   sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_REPEATED_TERM, "microbatches added several times", NULL},
                sf_fit_left(fit, predict_weighted, &w), "the sum over microbatches has%s", text);
 }

@@ -46,6 +46,9 @@ static bool same_kind_of(const char *kind, const char *other) {
   return both || strcmp(kind, other) == 0;
 }
 
+/* Cases of exact mode have numbers of few values, which other mistakes explain as well: a missing sum of equal parts is a factor. */
+static bool is_exact(const struct sf_signature_parts *parts) { return strcmp(parts->cls, sf_finding_class_name(SF_CLASS_EXACT)) == 0; }
+
 /* NaN of one tensor makes norms and losses NaN, and memory that was never written shows in whatever reads it. */
 static bool are_not_finite(const struct sf_signature_parts *a, const struct sf_signature_parts *b) {
   const char *cls = sf_finding_class_name(SF_CLASS_NONFINITE);
@@ -111,7 +114,8 @@ bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct 
   if (same_module && same_kind) { /* what is shown says nothing then: each smallest case shows its own tensor */
     const bool near =
         same_axes || (strcmp(one.kind, other.kind) == 0 && strcmp(one.cls, other.cls) == 0 && one.other_axes == other.other_axes);
-    return one.has_axes && ((near && !other_why) || of_one_sum(a->diagnosis->cls, b->diagnosis->cls, same_axes));
+    return one.has_axes &&
+           ((near && (!other_why || is_exact(&one) != is_exact(&other))) || of_one_sum(a->diagnosis->cls, b->diagnosis->cls, same_axes));
   }
   if ((a_shows_b || b_shows_a) && are_not_finite(&one, &other)) return true;
   if (same_kind && same_axes && !other_why && strcmp(one.cls, other.cls) == 0 && strcmp(one.kind, sf_kind_name(SF_KIND_PARAM)) == 0)

@@ -23,8 +23,9 @@ bool sf_finding_is_shadow_of(const struct sf_cause_evidence *finding, const stru
  * in the smallest case of the other too. They have one cause
  *   - if their diagnoses name the same cause, and they have the module in common, or kind and axes, or one shows the other;
  *   - if they have module and kind in common (a parameter's gradient before and after it is summed is one kind), and the axes, or the class
- * and all axes but those of data (dp against cp), and their diagnoses do not name two causes; or if the two that they name are those of one
- * sum: missing over several axes, over another group, or made too early;
+ *     and all axes but those of data (dp against cp), and their diagnoses do not name two causes, or one is of exact mode, where numbers
+ *     are so few that other causes fit; or if the two that they name are those of one sum: missing over several axes, over another group,
+ *     or made too early;
  *   - if neither is finite, and one shows the other;
  *   - if both are values of parameters, with class and axes in common, and their diagnoses do not name two causes: whatever writes these,
  *     an optimizer or a checkpoint, writes all of them;

@@ -184,6 +184,8 @@ static void test_diagnose_microbatches_that_count_several_times_are_repeated_ter
   sum_up(&b, 3);
   for (int64_t i = 0; i < elements(&b); i++) b.data[0][i] = 3 * b.related[0].x[i] + 2 * b.related[1].x[i] + b.related[2].x[i];
   diagnose_says(&b, SF_DIAGNOSIS_REPEATED_TERM, "the sum over microbatches has microbatch 0 3 times, microbatch 1 2 times;");
+  for (int64_t i = 0; i < elements(&b); i++) b.data[0][i] = 2 * b.x[i];
+  diagnose_says(&b, SF_DIAGNOSIS_SCALE, "scaled by 2");
   for (int64_t i = 0; i < elements(&b); i++) b.data[0][i] = 3 * b.related[0].x[i] + 1.4f * b.related[1].x[i] + b.related[2].x[i];
   assert_int_not_equal(diagnose(&b).cls, SF_DIAGNOSIS_REPEATED_TERM);
 }

@@ -136,6 +136,8 @@ static void test_findings_have_one_cause_by_what_one_wrong_sum_may_look_like(voi
       {"conflict/main_grad/m@dp", "tolerance/main_grad/m@dp", SF_DIAGNOSIS_UNSYNCHRONISED, SF_DIAGNOSIS_STALE, true},
       {"conflict/scalar/m@dp", "conflict/scalar/m@cp", SF_DIAGNOSIS_MISSING_REDUCTION, SF_DIAGNOSIS_MISSING_REDUCTION, true},
       {"conflict/scalar/m@dp", "conflict/scalar/m@cp", SF_DIAGNOSIS_STALE, SF_DIAGNOSIS_STALE, false},
+      {"conflict/scalar/m@dp", "exact/scalar/m@dp", SF_DIAGNOSIS_MISSING_REDUCTION, SF_DIAGNOSIS_SCALE, true},
+      {"conflict/scalar/m@dp", "exact/scalar/m@cp", SF_DIAGNOSIS_MISSING_REDUCTION, SF_DIAGNOSIS_SCALE, false},
       {"exact/param/m@dp", "exact/param/n@dp", SF_DIAGNOSIS_UNKNOWN, SF_DIAGNOSIS_UNKNOWN, true},
       {"exact/param/m@dp", "exact/param/n@cp", SF_DIAGNOSIS_UNKNOWN, SF_DIAGNOSIS_UNKNOWN, false},
       {"exact/param/m@dp", "exact/param/n@dp", SF_DIAGNOSIS_SCALE, SF_DIAGNOSIS_STALE, false},
