@@ -165,21 +165,48 @@ static void explain_scaled_part(struct sf_fit *fit, struct marked_part part, con
                  "only %s scaled by %s", name, by.text);
 }
 
-static void explain_lines(struct sf_fit *fit, const double *squares, int64_t count, const double *levels, const char *what) {
-  bool *marked = marks_alloc(fit, count);
-  if (marked == NULL || count < 2) return;
+/* Offers that some lines are wrong: rows, columns, or whole parts of them. */
+static void offer_lines(struct sf_fit *fit, const struct marked_part *part, double left, const bool *named, int64_t count,
+                        const char *what) {
+  char list[LIST_TEXT], name[LIST_TEXT + 48];
+  name_marked(list, what, named, count);
+  snprintf(name, sizeof name, "%s of %lld %s", list, (long long)count, count_marked(named, count) == 1 ? "is" : "are");
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_PART, "only some", what}, left, "only %s wrong", name);
+  explain_scaled_part(fit, *part, name);
+}
+
+/* Marks the heads or experts that wrong lines lie in. False where lines lie in none, where all are marked, or where less than half of the
+ * lines of one are wrong. */
+static bool mark_parts(bool *parts, const struct sf_tensor_view *v, const bool *marked, int64_t part_count) {
+  bool are_whole = part_count > 1;
+  for (int64_t part = 0; part < part_count && are_whole; part++) {
+    const int64_t wrong = count_marked(marked + part * v->part_size, v->part_size);
+    parts[part] = wrong > 0;
+    are_whole = wrong == 0 || 2 * wrong >= v->part_size;
+  }
+  return are_whole && count_marked(parts, part_count) < part_count;
+}
+
+static void explain_lines(struct sf_fit *fit, const double *squares, int64_t count, const double *levels, bool by_rows) {
+  const struct sf_tensor_view *v = fit->v;
+  bool *marked = marks_alloc(fit, count), *parts = marks_alloc(fit, count);
+  if (marked == NULL || parts == NULL || count < 2) return;
   for (int64_t i = 0; i < count; i++) {
-    const double level = levels != NULL ? levels[i] : fit->v->noise / sqrt((double)count);
+    const double level = levels != NULL ? levels[i] : v->noise / sqrt((double)count);
     marked[i] = !(sqrt(squares[i]) <= WRONG * level);
   }
-  if (!is_part(count_marked(marked, count), count)) return;
-  char list[LIST_TEXT];
-  name_marked(list, what, marked, count);
-  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_PART, "only some", what}, left_outside(fit, squares, marked, count),
-               "only %s of %lld %s wrong", list, (long long)count, count_marked(marked, count) == 1 ? "is" : "are");
-  char name[LIST_TEXT + 48];
-  snprintf(name, sizeof name, "%s of %lld %s", list, (long long)count, count_marked(marked, count) == 1 ? "is" : "are");
-  explain_scaled_part(fit, (struct marked_part){marked, strcmp(what, "row") == 0 ? BY_ROW : BY_COLUMN, 1}, name);
+  const bool has_parts = v->part_name != NULL && v->parts_of_rows == by_rows && v->part_size > 1 && count % v->part_size == 0;
+  const int64_t part_count = has_parts ? count / v->part_size : 0;
+  const bool are_parts = mark_parts(parts, v, marked, part_count);
+  if (!are_parts && !is_part(count_marked(marked, count), count)) return;
+  for (int64_t i = 0; i < count && are_parts; i++) marked[i] = parts[i / v->part_size];
+  char part_name[16];
+  if (are_parts) snprintf(part_name, sizeof part_name, "%.*s", (int)strlen(v->part_name) - 1, v->part_name); /* "heads" */
+  offer_lines(fit, &(struct marked_part){marked, by_rows ? BY_ROW : BY_COLUMN, 1}, left_outside(fit, squares, marked, count),
+              are_parts ? parts : marked, are_parts ? part_count : count,
+              are_parts ? part_name
+              : by_rows ? "row"
+                        : "column");
 }
 
 /* --- named parts of a fused projection ------------------------------------------------------------------------- */
@@ -248,6 +275,6 @@ void sf_explain_part(struct sf_fit *fit) {
   if (!errors_fill(fit, &errors)) return;
   explain_named(fit, errors.row, v->shape.rows, v->fused.rows, true);
   explain_named(fit, errors.col, v->shape.cols, v->fused.cols, false);
-  explain_lines(fit, errors.row, v->shape.rows, v->row_noise, "row");
-  explain_lines(fit, errors.col, v->shape.cols, NULL, "column");
+  explain_lines(fit, errors.row, v->shape.rows, v->row_noise, true);
+  explain_lines(fit, errors.col, v->shape.cols, NULL, false);
 }

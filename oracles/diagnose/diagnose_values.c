@@ -88,6 +88,45 @@ static void explain_own_scales(struct sf_fit *fit) {
                "each rank's part is scaled by a factor of its own: rank %d's by %.6g", fit->v->shards[farthest].rank, factors[farthest]);
 }
 
+/* Each logical row has a factor of its own. */
+static void predict_row_scale(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
+  const double *factors = ctx;
+  const struct sf_fit_shard *s = &fit->shards[i];
+  for (int64_t k = 0; k < s->rows * s->cols; k++) local[k] = (float)(factors[s->shard->at[k] / fit->v->shape.cols] * (double)s->x[k]);
+}
+
+/* For tokens that a weight of their own was left out of, or put to. A factor fits short rows by chance, and of few rows the rows say
+ * more. */
+static void explain_row_scales(struct sf_fit *fit) {
+  enum { COLUMNS_MIN = 4 };
+  const struct sf_shape shape = fit->v->shape;
+  const bool of_tokens = fit->v->kind == SF_KIND_ACT || fit->v->kind == SF_KIND_ACT_GRAD;
+  if (!of_tokens || shape.rows < 2 || shape.cols < COLUMNS_MIN || fit->replicas_differ) return;
+  double *factors = sf_fit_alloc(fit, (size_t)shape.rows * sizeof *factors),
+         *squares = sf_fit_alloc(fit, (size_t)shape.rows * sizeof *squares);
+  if (factors == NULL || squares == NULL) return;
+  int64_t off = 0, farthest = 0;
+  bool all_equal = true;
+  for (int64_t r = 0; r < shape.rows; r++) factors[r] = squares[r] = 0;
+  for (int32_t i = 0; i < fit->v->shard_count; i++) {
+    const struct sf_fit_shard *s = &fit->shards[i];
+    for (int64_t k = 0; k < s->rows * s->cols; k++) {
+      const int64_t row = s->shard->at[k] / shape.cols;
+      factors[row] += (double)s->shard->data[k] * (double)s->x[k];
+      squares[row] += (double)s->x[k] * (double)s->x[k];
+    }
+  }
+  for (int64_t r = 0; r < shape.rows; r++) {
+    factors[r] = squares[r] > 0 ? factors[r] / squares[r] : 1;
+    off += !is_near(factors[r], 1, 3 * fit->v->noise / fit->norm);
+    all_equal &= is_near(factors[r], factors[0], 3 * fit->v->noise / fit->norm);
+    if (fabs(factors[r] - 1) > fabs(factors[farthest] - 1)) farthest = r;
+  }
+  if (all_equal || 2 * off <= shape.rows || factors[farthest] == 0) return;
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_SCALE, NULL, NULL}, sf_fit_left(fit, predict_row_scale, factors),
+               "each row is scaled by a factor of its own: row %lld by %.6g", (long long)farthest, factors[farthest]);
+}
+
 /* --- terms ----------------------------------------------------------------------------------------------------- */
 
 struct added_term {
@@ -250,6 +289,7 @@ void sf_explain_values(struct sf_fit *fit) {
     if (v->related[k].relation == SF_RELATED_TERM) explain_term(fit, &v->related[k]);
   explain_scale(fit);
   explain_own_scales(fit);
+  explain_row_scales(fit);
   explain_variants(fit);
   explain_precision(fit);
 }

@@ -220,6 +220,34 @@ static void test_diagnose_scaled_parts_and_lines_are_scale(void **state) {
   assert_int_equal(diagnose(&b).cls, SF_DIAGNOSIS_PART);
 }
 
+static void test_diagnose_rows_with_factors_of_their_own_are_scale(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 1, 7, 16, SF_CUT_NONE, SF_CUT_EVEN);
+  for (int32_t rank = 0; rank < 2; rank++)
+    for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] *= 1 + 0.1f * (float)(i / 8);
+  diagnose_says(&b, SF_DIAGNOSIS_SCALE, "each row is scaled by a factor of its own: row 6 by 1.6;");
+  shards_fill(&b);
+  for (int32_t rank = 0; rank < 2; rank++)
+    for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] += (float)draw(3, i);
+  assert_int_equal(diagnose(&b).cls, SF_DIAGNOSIS_UNKNOWN);
+}
+
+/* Four heads of two columns. */
+static void test_diagnose_wrong_lines_are_named_as_heads(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 1, 1, 7, 8, SF_CUT_NONE, SF_CUT_EVEN);
+  b.p.of_attention = true;
+  for (int64_t i = 0; i < elements(&b); i++)
+    if (i % 8 / 2 == 1 || i % 8 / 2 == 2) b.data[0][i] = (float)draw(5, i);
+  diagnose_says(&b, SF_DIAGNOSIS_PART, "only heads 1-2 of 4 are wrong");
+  shards_fill(&b);
+  for (int64_t i = 0; i < elements(&b); i++)
+    if (i % 8 == 5 || i % 8 == 4) b.data[0][i] *= 0.5f;
+  diagnose_says(&b, SF_DIAGNOSIS_SCALE, "only head 2 of 4 is scaled by 0.5;");
+}
+
 static void test_diagnose_one_element_off_by_little_is_not_low_precision(void **state) {
   (void)state;
   static struct bench b;
@@ -266,6 +294,8 @@ int main(void) {
       cmocka_unit_test(test_diagnose_microbatches_that_count_several_times_are_repeated_terms),
       cmocka_unit_test(test_diagnose_another_value_below_is_a_buffer_that_was_not_cleared),
       cmocka_unit_test(test_diagnose_scaled_parts_and_lines_are_scale),
+      cmocka_unit_test(test_diagnose_rows_with_factors_of_their_own_are_scale),
+      cmocka_unit_test(test_diagnose_wrong_lines_are_named_as_heads),
       cmocka_unit_test(test_diagnose_one_element_off_by_little_is_not_low_precision),
       cmocka_unit_test(test_diagnose_norm_is_a_repeated_term_only_by_a_size_of_the_case),
   };
