@@ -229,8 +229,8 @@ static enum sf_status add_block(struct making *m, const struct sf_block *block) 
   return block->last_part ? put(m, SF_NOISE_ROWS + block->row, m->rows, rows) : SF_OK;
 }
 
-/* Adam moves an element by nearly the same however small its gradient is. Where rounding turns the sign of a gradient near zero, that row's
- * change jumps, and the next time another row's does. */
+/* Whether rounding can make single rows jump. Adam moves an element by nearly the same amount however small its gradient is. Rounding may
+ * turn the sign of a gradient near zero, and then the change of that row jumps. In another run it may be another row. */
 static bool jumps(const struct sf_trace_tensor *tensor) {
   return tensor->name.kind == SF_KIND_PARAM_DELTA || tensor->name.kind == SF_KIND_PARAM;
 }

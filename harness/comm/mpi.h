@@ -13,9 +13,10 @@ bool sf_mpi_available(void);
 bool sf_mpi_launched(void);
 /* How many ranks the job of this process has (looks at the environment only). 0: it is not in a job, or the environment does not say. */
 int32_t sf_mpi_launched_world(void);
-/* Called before a complaint that every process of the job may have alike (options, files). Before MPI starts, a rank other than 0 waits for
- * 10 s: rank 0 complains and ends with an error, on which mpirun ends the rest. A rank that ended first would have rank 0 killed before
- * it spoke. Returns whether the caller is to complain: not if a signal ended the wait. */
+/* Whether the caller prints its error. Call this before printing an error that every process of the job may see, such as a wrong
+ * option. Rank 0 prints at once. Before MPI starts, every other rank waits 10 s. In that time rank 0 normally prints the error and
+ * exits, and mpirun ends the waiting ranks by a signal; then the result is false. If no signal came, rank 0 saw no error, and the
+ * result is true. Without the wait, mpirun could kill rank 0 before it had printed. */
 bool sf_mpi_may_complain(void);
 
 /* Differences from the simulated world: the first use of a group makes its members meet, also in an asynchronous call (as in NCCL); a call

@@ -284,7 +284,8 @@ static void predict_weighted(struct sf_fit *fit, int32_t i, float *local, const 
   sf_fit_gather(fit, i, local, fit->logical);
 }
 
-/* Solves the normal equations by Gauss's elimination; rows has one more column. False where the summands are as good as dependent. */
+/* Solves the normal equations by Gaussian elimination; the last column of rows is the right-hand side. False where the summands are nearly
+ * dependent, so that their weights mean nothing. */
 static bool solve(double rows[SUMMANDS_MAX][SUMMANDS_MAX + 1], double *out, int32_t count) {
   static const double DEPENDENT = 1e-6;
   for (int32_t k = 0; k < count; k++) {
@@ -309,7 +310,7 @@ static bool solve(double rows[SUMMANDS_MAX][SUMMANDS_MAX + 1], double *out, int3
   return true;
 }
 
-/* The weights that explain what the ranks hold best, of summands whose parts of a shard are taken one after the other. */
+/* Finds the weights of the summands whose weighted sum comes nearest, by least squares, to what the ranks hold. */
 static bool fit_weights(struct weighted *w, const struct sf_fit *fit) {
   double rows[SUMMANDS_MAX][SUMMANDS_MAX + 1] = {{0}};
   for (int32_t i = 0; i < fit->v->shard_count; i++) {
@@ -324,7 +325,7 @@ static bool fit_weights(struct weighted *w, const struct sf_fit *fit) {
   return solve(rows, w->weight, w->count);
 }
 
-/* For a sum to which some microbatches were added several times. */
+/* Explains a sum to which some microbatches were added several times. */
 static void explain_weights(struct sf_fit *fit) {
   struct weighted w = {.count = 0};
   char text[WEIGHTS_TEXT] = "";

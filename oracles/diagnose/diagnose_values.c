@@ -95,8 +95,9 @@ static void predict_row_scale(struct sf_fit *fit, int32_t i, float *local, const
   for (int64_t k = 0; k < s->rows * s->cols; k++) local[k] = (float)(factors[s->shard->at[k] / fit->v->shape.cols] * (double)s->x[k]);
 }
 
-/* For tokens that a weight of their own was left out of, or put to. A factor fits short rows by chance, and of few rows the rows say
- * more. */
+/* Explains activations of which each token was multiplied by a number of its own, such as a router's weight, or of which that was
+ * forgotten. It needs rows of some length, since a factor fits a short row by chance. Where most rows are right it says nothing: the list
+ * of wrong rows tells more. */
 static void explain_row_scales(struct sf_fit *fit) {
   enum { COLUMNS_MIN = 4 };
   const struct sf_shape shape = fit->v->shape;
@@ -151,7 +152,7 @@ static void explain_term(struct sf_fit *fit, const struct sf_diagnosis_related *
   added.times = round(fitted);
   if (added.times == 0 || !(fabs(added.times) < 1 << 20)) return;
   const double left = sf_fit_left(fit, predict_term, &added);
-  if (fit->v->shape.rows * fit->v->shape.cols == 1) { /* some number of some term is near to any scalar */
+  if (fit->v->shape.rows * fit->v->shape.cols == 1) { /* for any scalar there is a term and a number of times that come near it */
     struct sf_factor by;
     sf_factor_name(&by, fit->v, added.times + 1, 0);
     if (!sf_fit_is_exact(left) || (added.times != -1 && added.times != 1 && *by.names == '\0')) return;
@@ -181,7 +182,7 @@ static void predict_stale(struct sf_fit *fit, int32_t i, float *local, const voi
     memcpy(local, s->x, (size_t)count * sizeof *local);
 }
 
-/* For a buffer that still held another value, perhaps scaled, when this one was added to it. */
+/* Explains a buffer that was not cleared: it held another value, perhaps scaled since, when this value was added. */
 static void explain_added_to(struct sf_fit *fit, const struct sf_diagnosis_related *r) {
   enum { ELEMENTS_MIN = 8 }; /* a factor may fit fewer by chance */
   struct added_term added = {r, 0};

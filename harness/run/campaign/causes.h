@@ -15,8 +15,8 @@ struct sf_cause_evidence {
   bool is_shadow; /* sf_finding_is_shadow_of another one */
 };
 
-/* Whether a finding is of the kind and module of another one that needs less: whatever shows in its smallest case may show because of what
- * that case needs more. False where a smallest case is not known. */
+/* Whether the other finding has the same kind and module, and its smallest case needs fewer settings. Then the first finding's smallest
+ * case may show other wrong tensors only because of its additional settings. False where a smallest case is not known. */
 bool sf_finding_is_shadow_of(const struct sf_cause_evidence *finding, const struct sf_cause_evidence *other);
 
 /* Whether two findings have one cause, as far as can be seen. "Shows" means that the kind of tensor and the module of one finding are wrong
