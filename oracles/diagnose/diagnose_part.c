@@ -144,21 +144,21 @@ static void predict_scaled_part(struct sf_fit *fit, int32_t i, float *local, con
 
 /* Offers that a part is scaled, where one factor explains its error. name: "the query part is". */
 static void explain_scaled_part(struct sf_fit *fit, struct marked_part part, const char *name) {
-  enum { ELEMENTS_MIN = 8 }; /* a factor may fit fewer by chance */
+  enum { NONZERO_MIN = 8 }; /* a factor may fit fewer by chance */
   double dot = 0, squares = 0;
-  int64_t count = 0;
+  int64_t nonzero = 0;
   for (int32_t i = 0; i < fit->v->shard_count; i++) {
     const struct sf_fit_shard *s = &fit->shards[i];
     for (int64_t k = 0; k < s->rows * s->cols; k++) {
       if (!has(&part, s->shard, k, fit->v->shape.cols)) continue;
       dot += (double)s->shard->data[k] * (double)s->x[k];
       squares += (double)s->x[k] * (double)s->x[k];
-      count++;
+      nonzero += s->x[k] != 0;
     }
   }
   struct sf_factor by;
   part.factor = squares > 0 ? dot / squares : 0;
-  if (count < ELEMENTS_MIN || part.factor == 0) return;
+  if (nonzero < NONZERO_MIN || part.factor == 0) return;
   sf_factor_name(&by, fit->v, part.factor, 3 * fit->v->noise / sqrt(squares));
   if (by.cause != NULL)
     sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_SCALE, "a part is scaled", by.cause}, sf_fit_left(fit, predict_scaled_part, &part),

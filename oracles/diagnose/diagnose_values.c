@@ -37,16 +37,22 @@ static void predict_x(struct sf_fit *fit, int32_t i, float *local, const void *c
   memcpy(local, fit->shards[i].x, (size_t)(fit->shards[i].rows * fit->shards[i].cols) * sizeof *local);
 }
 
+static int64_t count_nonzero(const float *x, int64_t count) {
+  int64_t nonzero = 0;
+  for (int64_t i = 0; i < count; i++) nonzero += x[i] != 0;
+  return nonzero;
+}
+
 /* What is related, without numbers. */
 static const char *cause_of(const struct sf_diagnosis_related *related) { return related->cause != NULL ? related->cause : related->name; }
 
 static void explain_scale(struct sf_fit *fit) {
   struct sf_factor by;
-  const int64_t count = fit->v->shape.rows * fit->v->shape.cols;
+  const int64_t nonzero = count_nonzero(fit->v->x, fit->v->shape.rows * fit->v->shape.cols);
   const double factor = projection(fit, predict_x, NULL, false);
   if (factor == 0 || factor == 1) return;
   sf_factor_name(&by, fit->v, factor, 3 * fit->v->noise / fit->norm);
-  if (by.cause == NULL && count < 4) return; /* some factor fits any scalar */
+  if (by.cause == NULL && nonzero < 4) return; /* some factor fits any scalar */
   const double left = sf_fit_left(fit, predict_scaled, &factor);
   const enum sf_kind kind = fit->v->kind;
   const bool inside = kind == SF_KIND_ACT || kind == SF_KIND_ACT_GRAD || kind == SF_KIND_WGRAD;
@@ -68,7 +74,7 @@ static void predict_own_scale(struct sf_fit *fit, int32_t i, float *local, const
 
 /* For ranks that hold different parts, each with a factor of its own. */
 static void explain_own_scales(struct sf_fit *fit) {
-  enum { ELEMENTS_MIN = 8 }; /* a factor may fit fewer by chance */
+  enum { NONZERO_MIN = 8 }; /* a factor may fit fewer by chance */
   double *factors = sf_fit_alloc(fit, (size_t)fit->v->shard_count * sizeof *factors);
   if (factors == NULL || fit->replicas_differ) return;
   int32_t farthest = 0;
@@ -78,7 +84,7 @@ static void explain_own_scales(struct sf_fit *fit) {
     const int64_t count = s->rows * s->cols;
     double dot = 0, squares = sf_sum_squares(s->x, count);
     for (int64_t k = 0; k < count; k++) dot += (double)s->x[k] * (double)s->shard->data[k];
-    if (count < ELEMENTS_MIN || !(squares > 0)) return;
+    if (count_nonzero(s->x, count) < NONZERO_MIN) return;
     factors[i] = dot / squares;
     all_equal = all_equal && is_near(factors[i], factors[0], 3 * fit->v->noise / fit->norm);
     if (fabs(factors[i] - 1) > fabs(factors[farthest] - 1)) farthest = i;
@@ -184,9 +190,9 @@ static void predict_stale(struct sf_fit *fit, int32_t i, float *local, const voi
 
 /* Explains a buffer that was not cleared: it held another value, perhaps scaled since, when this value was added. */
 static void explain_added_to(struct sf_fit *fit, const struct sf_diagnosis_related *r) {
-  enum { ELEMENTS_MIN = 8 }; /* a factor may fit fewer by chance */
+  enum { NONZERO_MIN = 8 }; /* a factor may fit fewer by chance */
   struct added_term added = {r, 0};
-  if (fit->v->shape.rows * fit->v->shape.cols < ELEMENTS_MIN || fit->replicas_differ) return;
+  if (fit->replicas_differ || count_nonzero(r->x, fit->v->shape.rows * fit->v->shape.cols) < NONZERO_MIN) return;
   added.times = projection(fit, gather_term, &added, true);
   if (!(added.times > 0)) return;
   const bool is_once = is_near(added.times, 1, 1e-3);

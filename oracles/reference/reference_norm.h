@@ -18,11 +18,21 @@ static inline struct norm_inner norm_inner_of(const struct run *run, struct sf_t
   return (struct norm_inner){inner_of(run, id, 0), inner_of(run, id, 1), inner_of(run, id, 2)};
 }
 
+/* A sum is rounded on its way, where it may be as large as its terms: where they cancel, that is more than a rounding of the result. */
+static inline real rounded_mean(struct inner inner, int64_t first, const real *restrict x, int64_t n) {
+  const real mean = row_sum(x, n) / (real)n, own = mean < 0 ? -mean : mean;
+  if (!inner.on) return mean;
+  real part = 0;
+  for (int64_t j = 0; j < n; j++) part += (x[j] < 0 ? -x[j] : x[j]) / (real)(2 * n);
+  const real size = part > own ? part : own;
+  return mean + (inner_number(inner, first, size) - size);
+}
+
 /* normalized [n] = (x - mean) rstd, row `i` of the tensor; RMSNorm: mean 0 and rstd of the mean square. Returns rstd. */
 static inline real normalize_row(const struct run *run, const struct norm_inner *inner, int64_t i, int64_t n, real *restrict normalized,
                                  const real *restrict x) {
   const bool layer = run->c->model.norm == SF_NORM_LAYER;
-  const real mean = layer ? inner_number(inner->statistics, 4 * i, row_sum(x, n) / (real)n) : 0;
+  const real mean = layer ? rounded_mean(inner->statistics, 4 * i, x, n) : 0;
   for (int64_t j = 0; j < n; j++) normalized[j] = x[j] - mean;
   const real variance = row_dot(normalized, normalized, n) / (real)n;
   const real rstd = inner_number(inner->statistics, 4 * i + 1, 1 / real_sqrt(variance + (real)1e-5));
