@@ -108,11 +108,21 @@ static double cpu_seconds(const struct sf_process *process) {
   return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
 }
 
-/* The longest time that one rank of the set has waited for a processor since the job began: the others may be waiting for that rank. */
+/* Points pages[i] to the page of the case's rank i; returns their number. */
+static int32_t pages_of_case(const struct sf_process_page **pages, const struct sf_process *process) {
+  const int64_t ranks = sf_case_ranks(&process->jobs[process->job_next].c);
+  const int32_t count = ranks < process->page_count ? (int32_t)ranks : process->page_count;
+  for (int32_t i = 0; i < count; i++) pages[i] = &process->page[i];
+  return count;
+}
+
+/* The longest time that one rank of the case, for which the others may be waiting, has waited for a processor since the job began. */
 static double starved_seconds(const struct sf_process *process) {
+  static const struct sf_process_page *pages[SF_LAUNCH_RANKS_MAX];
+  const int32_t count = pages_of_case(pages, process);
   double longest = 0;
-  for (int32_t i = 0; i < process->page_count; i++)
-    longest = fmax(longest, sf_starved_seconds(process->page[i].pid) - process->page[i].starved);
+  for (int32_t i = 0; i < count; i++)
+    if (sf_world_waits_for(pages, count, i)) longest = fmax(longest, sf_starved_seconds(pages[i]->pid) - pages[i]->starved);
   return longest;
 }
 
@@ -132,14 +142,6 @@ void sf_process_set_off(struct sf_process *process) {
 }
 
 double sf_process_seconds(struct sf_process *process) { return sf_watch_seconds(&process->watch) - process->since; }
-
-/* Points pages[i] to the page of the case's rank i; returns their number. */
-static int32_t pages_of_case(const struct sf_process_page **pages, const struct sf_process *process) {
-  const int64_t ranks = sf_case_ranks(&process->jobs[process->job_next].c);
-  const int32_t count = ranks < process->page_count ? (int32_t)ranks : process->page_count;
-  for (int32_t i = 0; i < count; i++) pages[i] = &process->page[i];
-  return count;
-}
 
 /* Whether all ranks of a launched set wait for each other. */
 static bool wait_for_each_other(struct sf_process *process, double seconds) {

@@ -134,13 +134,15 @@ static int32_t look_around(struct sf_rank_watch *watch) {
 /* Does not count the time in which one of the ranks had no processor, since the others may wait for it. Ten times the deadline ends the
  * trial in any case. */
 static bool has_time_left(struct sf_rank_watch *watch) {
-  double starved = watch->own->starved;
+  double starved = 0;
+  const int32_t seen = look_around(watch);
   if (watch->stopped || watch->ran >= SF_LIMIT_FACTOR * watch->seconds ||
-      sf_world_stands(&watch->still, watch->trial_pages, look_around(watch), watch->ran, watch->seconds))
+      sf_world_stands(&watch->still, watch->trial_pages, seen, watch->ran, watch->seconds))
     return false;
   for (int32_t i = 0; i < watch->count; i++) {
     const struct sf_rank_page *page = watch->pages[watch->first + i];
-    if (page && page->active && page->index == watch->own->index) starved = fmax(starved, page->starved);
+    const bool counts = seen < watch->count ? page == watch->own : sf_world_waits_for(watch->trial_pages, seen, i);
+    if (counts && page && page->active && page->index == watch->own->index) starved = fmax(starved, page->starved);
   }
   const double left = watch->seconds - (watch->ran - starved), soon = watch->seconds / STILL_SHARE;
   if (left > 0) watch->ticks_left = (sig_atomic_t)ceil(fmin(left, soon) / watch->tick_seconds);

@@ -48,6 +48,10 @@ uint64_t sf_world_waiting(const struct sf_process_page *const *pages, int32_t co
   return count < 2 || weight_of(pages[heaviest(pages, count)]) > 1 ? 0 : state | 1;
 }
 
+bool sf_world_waits_for(const struct sf_process_page *const *pages, int32_t count, int32_t i) {
+  return weight_of(pages[i]) > 1 || weight_of(pages[heaviest(pages, count)]) <= 1;
+}
+
 bool sf_world_stands(struct sf_world_still *still, const struct sf_process_page *const *pages, int32_t count, double now, double seconds) {
   const uint64_t waiting = sf_world_waiting(pages, count);
   if (waiting != still->waiting) *still = (struct sf_world_still){waiting, now};

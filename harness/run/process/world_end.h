@@ -20,6 +20,9 @@ void sf_world_end_find(struct sf_world_end *out, const struct sf_process_page *c
 /* A number for where the ranks stand, which changes whenever one of them goes on. 0 when one is outside of any communication, or when
  * there is one page alone: then nothing shows that they wait for each other. May be called by a signal handler. */
 uint64_t sf_world_waiting(const struct sf_process_page *const *pages, int32_t count);
+/* Whether the others may be waiting for rank i, so that a deadline does not count the time in which it had no processor. A rank that waits
+ * inside a call gives its own away while it spins: that counts only where all wait. May be called by a signal handler. */
+bool sf_world_waits_for(const struct sf_process_page *const *pages, int32_t count, int32_t i);
 /* Whether all ranks of a trial wait, and have waited at the same places for a quarter of its deadline and for two seconds at least.
  * Spinning ranks keep each other from a processor, and need no more time than this. now: seconds of the trial's clock. May be called by a
  * signal handler. */

@@ -98,6 +98,21 @@ static void test_find_one_page_hang_of_the_rank_it_names(void **state) {
   expect(&end, SF_CLASS_HANG, 2, "rank 2 did not go on");
 }
 
+static bool waits_for(struct world *world, int32_t i) {
+  for (int32_t k = 0; k < RANKS; k++) world->list[k] = &world->pages[k];
+  return sf_world_waits_for(world->list, RANKS, i);
+}
+
+static void test_others_wait_for_ranks_outside_calls_or_for_all(void **state) {
+  (void)state;
+  struct world one_works = world_of(SF_COMM_INSIDE, SF_COMM_OUTSIDE, SF_COMM_ENDED), all_wait = world_of(SF_COMM_INSIDE, SF_COMM_INSIDE, 0);
+  all_wait.pages[2].progress.in_call = SF_COMM_ENDED;
+  for (int32_t i = 0; i < RANKS; i++) {
+    assert_int_equal(waits_for(&one_works, i), i == 1);
+    assert_true(waits_for(&all_wait, i));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_find_one_outside_calls_hang_of_that_rank),
@@ -106,6 +121,7 @@ int main(void) {
       cmocka_unit_test(test_find_signal_crash_even_at_deadline),
       cmocka_unit_test(test_find_gone_without_signal_crash_by_itself),
       cmocka_unit_test(test_find_one_page_hang_of_the_rank_it_names),
+      cmocka_unit_test(test_others_wait_for_ranks_outside_calls_or_for_all),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
