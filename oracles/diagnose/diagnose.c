@@ -236,8 +236,8 @@ enum sf_status sf_diagnose(struct sf_diagnosis *out, const struct sf_tensor_view
   struct sf_tensor_view squared;
   if (view->is_norm) square(&squared, &fit);
   if (fit.status == SF_OK) prepare(&fit);
-  static void (*const explanations[])(struct sf_fit *) = {sf_explain_sums, sf_explain_microbatches, sf_explain_values, sf_explain_places,
-                                                          sf_explain_part};
+  static void (*const explanations[])(struct sf_fit *) = {sf_explain_sums,   sf_explain_microbatches, sf_explain_values,
+                                                          sf_explain_places, sf_explain_part,         sf_explain_supposed};
   for (size_t k = 0; k < sizeof explanations / sizeof *explanations && fit.status == SF_OK; k++) explanations[k](&fit);
   if (fit.status == SF_OK) conclude(out, &fit);
   if (fit.status == SF_OK) fit.status = sf_numbers_of(&out->numbers, view);

@@ -66,5 +66,6 @@ void sf_explain_microbatches(struct sf_fit *fit); /* diagnose_sums.c: sums over 
 void sf_explain_values(struct sf_fit *fit);       /* diagnose_values.c: scale, terms, stale values, precision */
 void sf_explain_places(struct sf_fit *fit);       /* diagnose_places.c: pieces, rows, order of fused parts */
 void sf_explain_part(struct sf_fit *fit);         /* diagnose_part.c: where it is wrong */
+void sf_explain_supposed(struct sf_fit *fit);     /* diagnose_values.c: what the reference makes with a supposed mistake; last */
 
 #endif

@@ -58,6 +58,10 @@ const float *sf_related_slice(struct sf_related_list *list, const struct sf_slic
  * of keys each took their own softmax sum; of models without windows, sinks, latents, documents and padding. */
 void sf_variant_ring_blocks(struct sf_related_list *list, const struct sf_expected *own, int32_t variant);
 
+/* diagnose_supposed.c: adds what the tensor would be, had the case another value of a field, or had the module read other data, weights or
+ * tensors. */
+void sf_supposed_collect(struct sf_related_list *list, const struct sf_slot *slot);
+
 /* diagnose_variants.c: adds what ranks would hold if they had made a known mistake. */
 void sf_variants_collect(struct sf_related_list *list, const struct sf_slot *slot);
 

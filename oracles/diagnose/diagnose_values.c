@@ -43,6 +43,8 @@ static int64_t count_nonzero(const float *x, int64_t count) {
   return nonzero;
 }
 
+static size_t tensor_bytes(const struct sf_tensor_view *v) { return (size_t)(v->shape.rows * v->shape.cols) * sizeof *v->x; }
+
 /* What is related, without numbers. */
 static const char *cause_of(const struct sf_diagnosis_related *related) { return related->cause != NULL ? related->cause : related->name; }
 
@@ -164,7 +166,7 @@ static void explain_term(struct sf_fit *fit, const struct sf_diagnosis_related *
     if (!sf_fit_is_exact(left) || (added.times != -1 && added.times != 1 && *by.names == '\0')) return;
   }
   if (added.times == -1)
-    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_REPEATED_TERM, "not added", cause_of(term)}, left, "%s is not added", term->name);
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_MISSING_TERM, "not added", cause_of(term)}, left, "%s is not added", term->name);
   else if (added.times + 1 == (double)fit->v->tp_size)
     sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_REPEATED_TERM, "added by each rank", cause_of(term)}, left,
                  "%s is added %.0f times, once by each rank of %s", term->name, added.times + 1, fit->v->tp_name);
@@ -287,6 +289,31 @@ static void explain_precision(struct sf_fit *fit) {
                grid ? "the values lie on the bf16 grid, one rounding of bf16 from the reference: promised in fp32"
                     : "the error is what sums stored in bf16 have, %.2g of the value: promised in fp32",
                error);
+}
+
+/* --- suppositions ---------------------------------------------------------------------------------------------- */
+
+/* What follows from the numbers alone goes before what another run of the reference shows, since some of that comes to the same. Of
+ * suppositions the one that leaves least is offered; with it the next one that makes the very same tensor. */
+void sf_explain_supposed(struct sf_fit *fit) {
+  const struct sf_diagnosis_related *best = NULL, *same = NULL;
+  const bool is_named = sf_diagnosis_says_why(&fit->best);
+  double least = INFINITY;
+  if (is_named && sf_fit_is_exact(fit->best.left)) return;
+  for (int32_t k = 0; k < fit->v->related_count; k++) {
+    const struct sf_diagnosis_related *r = &fit->v->related[k];
+    if (r->relation != SF_RELATED_SUPPOSED) continue;
+    const double left = sf_fit_left(fit, predict_stale, r);
+    if (left < least)
+      best = r, same = NULL, least = left;
+    else if (best != NULL && same == NULL && left == least && strcmp(cause_of(r), cause_of(best)) != 0 &&
+             memcmp(r->x, best->x, tensor_bytes(fit->v)) == 0)
+      same = r;
+  }
+  if (best == NULL) return;
+  if (!is_named && sf_fit_is_exact(least) && sf_fit_accepts(fit, least)) fit->best.cls = SF_DIAGNOSIS_UNKNOWN; /* tells only where */
+  sf_fit_offer(fit, (struct sf_cause){best->cls, "as if", cause_of(best)}, least, "the value is as if %s%s%s", best->name,
+               same != NULL ? ", or as if " : "", same != NULL ? same->name : "");
 }
 
 void sf_explain_values(struct sf_fit *fit) {

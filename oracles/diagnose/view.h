@@ -20,8 +20,11 @@
   X(PERMUTED, "permuted", "each rank holds another rank's piece, and every piece is there")                                                \
   X(NEIGHBOUR, "neighbour", "a rank holds another rank's piece, and some piece is nowhere")                                                \
   X(SHIFTED, "shifted", "rows, elements of a vector or layers of a stage, moved by a constant")                                            \
+  X(MISSING_TERM, "missing_term", "a term or a module is left out")                                                                        \
   X(REPEATED_TERM, "repeated_term", "a term of the sum is added several times")                                                            \
   X(SCALE, "scale", "a constant factor")                                                                                                   \
+  X(OTHER_SETTING, "other_setting", "as it would be with another value of a setting")                                                      \
+  X(OTHER_FORMULA, "other_formula", "as a formula gives it that is often taken for the right one")                                         \
   X(LOW_PRECISION, "low_precision", "rounded to fewer bits than promised")                                                                 \
   X(PART, "part", "wrong in some rows, columns or ranks, right in all others")                                                             \
   X(EARLIER, "earlier", "before communication failed, a tensor was wrong already")
@@ -94,14 +97,15 @@ struct sf_view_size {
 
 /* Another tensor that an explanation may need; x has the view's shape (a TERM may be one row, which stands for every row). */
 enum sf_relation {
-  SF_RELATED_STALE,   /* what might stand there in place of the right value */
-  SF_RELATED_SUMMAND, /* one of the tensors whose weighted sum is the reference: of one microbatch and one use (call) */
-  SF_RELATED_TERM,    /* something that the module adds */
-  SF_RELATED_VARIANT, /* what rank `rank` would hold had it made the mistake number `variant`, computed from what the module reads */
+  SF_RELATED_STALE,    /* what might stand there in place of the right value */
+  SF_RELATED_SUPPOSED, /* what the reference makes with a supposed mistake; name: "it were .." behind "as if" */
+  SF_RELATED_SUMMAND,  /* one of the tensors whose weighted sum is the reference: of one microbatch and one use (call) */
+  SF_RELATED_TERM,     /* something that the module adds */
+  SF_RELATED_VARIANT,  /* what rank `rank` would hold had it made the mistake number `variant`, computed from what the module reads */
 };
 struct sf_diagnosis_related {
   enum sf_relation relation;
-  enum sf_diagnosis_class cls; /* STALE: which class it means (STALE or SHIFTED); VARIANT: what the mistake is */
+  enum sf_diagnosis_class cls; /* STALE: which class it means (STALE or SHIFTED); VARIANT, SUPPOSED: what the mistake is */
   char name[128];              /* VARIANT: the whole sentence */
   const char *cause;           /* the name without numbers; NULL: it has none */
   bool names_rank;             /* VARIANT: .. behind "rank 3 " */

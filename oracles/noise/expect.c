@@ -347,6 +347,52 @@ enum sf_status sf_expectations_bound_parts(struct sf_expectations *expectations)
   return status;
 }
 
+/* --- suppositions ---------------------------------------------------------------------------------------------- */
+
+struct wanted {
+  struct sf_trace_id id;
+  float *out;
+};
+
+static void emit_wanted(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
+  const struct wanted *wanted = ctx;
+  if (sf_trace_key(id) == sf_trace_key(wanted->id)) memcpy(wanted->out, values, (size_t)(shape.rows * shape.cols) * sizeof(float));
+}
+
+/* Whether trace points of one catalogue mean the same in the other. */
+static bool is_same_model(const struct sf_catalog *a, const struct sf_catalog *b) {
+  if (a->module_count != b->module_count || a->param_count != b->param_count) return false;
+  for (int32_t i = 0; i < a->module_count; i++)
+    if (a->modules[i].cls != b->modules[i].cls || a->modules[i].layer != b->modules[i].layer) return false;
+  for (int32_t i = 0; i < a->param_count; i++)
+    if (a->params[i].shape.rows != b->params[i].shape.rows || a->params[i].shape.cols != b->params[i].shape.cols) return false;
+  return true;
+}
+
+/* Of the same model, which has the tensor in both cases. */
+static enum sf_status run_supposed(struct sf_expectations *x, const struct sf_catalog *catalog, const struct sf_supposed *supposed,
+                                   struct wanted *wanted) {
+  const struct sf_reference_options options = {.gemm = x->gemm, .given = x->given, .supposed = supposed};
+  const struct sf_reference_sink sink = {.ctx = wanted, .emit = emit_wanted};
+  return sf_reference_run(catalog, &options, &sink);
+}
+
+enum sf_status sf_expectations_suppose(float *out, bool *is_same, struct sf_expectations *x, const struct sf_case *logical,
+                                       const struct sf_supposed *supposed, struct sf_trace_id id) {
+  struct wanted wanted = {id, out};
+  struct sf_catalog *other = NULL;
+  struct sf_trace_spec spec, own;
+  SF_ASSERT_EQ(x->catalog->logical.mode, SF_MODE_ISOLATED);
+  enum sf_status status = logical != NULL ? sf_catalog_create(&other, logical) : SF_OK;
+  if (status != SF_OK) return status;
+  const struct sf_catalog *catalog = other != NULL ? other : x->catalog;
+  const bool has = sf_trace_spec(&spec, catalog, id) && sf_trace_spec(&own, x->catalog, id);
+  *is_same = has && is_same_model(catalog, x->catalog) && spec.shape.rows == own.shape.rows && spec.shape.cols == own.shape.cols;
+  if (*is_same) status = run_supposed(x, catalog, supposed, &wanted);
+  sf_catalog_destroy(other);
+  return status;
+}
+
 /* --- asking --------------------------------------------------------------------------------------------------- */
 
 enum sf_level sf_expectations_level(const struct sf_expectations *expectations) { return expectations->level; }

@@ -46,6 +46,11 @@ void sf_expectations_destroy(struct sf_expectations *expectations); /* takes NUL
 /* The candidate added this tensor up from parts: a row's level is at least row_noise[r], the tensor's at least the norm of these.
  * row_noise: shape.rows entries, borrowed; it must outlive the object. */
 void sf_expectations_set_parts(struct sf_expectations *expectations, int32_t ordinal, const double *row_noise);
+/* One tensor of another run of the reference, with the same given tensors: of a case that differs in a field, or with a supposed mistake.
+ * x: of a case in isolated mode, or created with given tensors. logical: NULL for the case itself. supposed: NULL for none. out: room for
+ * the tensor. *is_same_model: false, and nothing is run, where the other case has other modules, parameters or shapes. SF_ENOMEM. */
+enum sf_status sf_expectations_suppose(float *out, bool *is_same_model, struct sf_expectations *x, const struct sf_case *logical,
+                                       const struct sf_supposed *supposed, struct sf_trace_id id) SF_MUST_USE;
 /* Whether a kind is judged by tolerance; the others are exact or recomputed from the candidate's own tensors. */
 bool sf_kind_has_noise(enum sf_kind kind);
 /* Runs draws until `level` is reached; never lowers it. Not end to end, where nothing is compared with the reference's own run: there the

@@ -33,13 +33,63 @@ struct sf_given {
   void *ctx;
 };
 
+/* Parts of a step's data, and the weights that a step begins with. */
+enum sf_data_part {
+  SF_DATA_TOKENS,
+  SF_DATA_LABELS,
+  SF_DATA_MASK,
+  SF_DATA_DOCUMENTS,
+  SF_DATA_PADDING, /* as routers' own losses see it */
+  SF_DATA_MEMORY,
+  SF_DATA_DROPOUT,
+  SF_DATA_WEIGHTS
+};
+
+/* Formulas that are often taken for the right ones: name, what it is about, and what is said behind "as if". */
+#define SF_SLIP_MAP(X)                                                                                                                     \
+  X(NONE, "", "")                                                                                                                          \
+  X(ROUTER_RAW, "weights of experts", "the weights of the chosen experts were not divided by their sum")                                   \
+  X(SCORES_RAW, "scores of attention", "the scores were not divided by the root of the head size")                                         \
+  X(SCORES_BY_SIZE, "scores of attention", "the scores were divided by the head size, not by its root")                                    \
+  X(INTERLEAVED, "pairs of the rotation", "the rotation took neighbouring columns as pairs, and not those half a head apart")              \
+  X(NEXT_POSITION, "positions", "positions were counted from 1")                                                                           \
+  X(GELU_TANH, "GELU", "GELU were computed by its approximation with tanh")                                                                \
+  X(EPSILON_SMALL, "epsilon of norms", "the norm's epsilon were 1e-6: it is 1e-5")                                                         \
+  X(EPSILON_NONE, "epsilon of norms", "the norm had no epsilon: it is 1e-5")                                                               \
+  X(SAMPLE_VARIANCE, "variance", "the variance were divided by n - 1")                                                                     \
+  X(SMOOTHING_ALL, "label smoothing", "label smoothing were spread over all columns, the label's own too")
+enum sf_slip {
+#define X(name, about, text) SF_SLIP_##name,
+  SF_SLIP_MAP(X)
+#undef X
+      SF_SLIP_COUNT
+};
+
+/* A mistake that the run makes on purpose, so that a candidate's tensor can be compared with what the mistake would give. Zeros: none. */
+struct sf_supposed {
+  uint32_t parts;           /* 1 << enum sf_data_part: these are of .. */
+  int64_t step, microbatch; /* .. this step and microbatch */
+  enum sf_slip slip;
+  bool of_first_sequence; /* documents and padding of the first sequence stand for those of all */
+  bool has_depth;         /* labels and masks of every depth of multi-token prediction are those of .. */
+  int64_t depth;
+  /* What modules read in place of tensors of one kind (ACT or ACT_GRAD): those of the step and microbatch above, or of one module alone
+   * `times` what module `from` has there. In isolated mode alone. */
+  bool reads;
+  enum sf_kind kind;
+  int32_t module; /* -1: of every module, those of the step and microbatch above */
+  int32_t from;
+  float times;
+};
+
 struct sf_reference_options {
   bool fp64; /* all arithmetic in double and no rounding, whatever the case's precision; emits doubles */
   enum sf_perturb perturb;
   uint64_t draw; /* seed of the perturbation; odd: equal numbers of a tensor are perturbed alike */
   const struct sf_gemm_table *gemm;
-  struct sf_arena *arena;       /* empty, for the run's tensors; NULL: of the run's own, which costs fresh pages */
-  const struct sf_given *given; /* NULL, or in isolated mode: what takes the place of consistent tensors */
+  struct sf_arena *arena;             /* empty, for the run's tensors; NULL: of the run's own, which costs fresh pages */
+  const struct sf_given *given;       /* NULL, or in isolated mode: what takes the place of consistent tensors */
+  const struct sf_supposed *supposed; /* NULL: no mistake */
 };
 
 /* Receives every tensor of the run in execution order (the order defines "first"): whole logical matrix, floats, or doubles with fp64.

@@ -73,9 +73,24 @@ static inline struct mlp_modules shared_expert(const struct run *run) {
   return (struct mlp_modules){SF_MODULE_SHARED_FC1, SF_MODULE_SHARED_ACTIVATION, SF_MODULE_SHARED_FC2, run->c->moe.shared_ffn};
 }
 
+/* The approximation that is often taken for GELU, x (1 + tanh(u)) / 2 = x sigmoid(2 u), and its slope: suppositions of the diagnosis. */
+static inline real gelu_inner(real x) { return (real)1.59576912160573071176 * (x + (real)0.044715 * x * x * x); }
+static inline real gelu_by_tanh(real x) { return x * sigmoid(gelu_inner(x)); }
+static inline real gelu_slope_by_tanh(real x) {
+  const real s = sigmoid(gelu_inner(x));
+  return s + x * s * (1 - s) * (real)1.59576912160573071176 * (1 + 3 * (real)0.044715 * x * x);
+}
+static inline bool is_gelu_by_tanh(const struct run *run) {
+  return run->c->model.activation == SF_ACT_GELU && has_slip(run, SF_SLIP_GELU_TANH);
+}
+
 /* x [rows x in]: width, or twice that of a gated activation. */
 static inline void activate_rows(const struct run *run, struct inner inner, real *out, const real *x, int64_t rows, int64_t width) {
   const int64_t in = sf_case_fc1_parts(run->c) * width;
+  if (is_gelu_by_tanh(run)) {
+    for (int64_t i = 0; i < rows * width; i++) out[i] = gelu_by_tanh(x[i]);
+    return;
+  }
 #define ROW(constant, text, name, parts)                                                                                                   \
   case constant:                                                                                                                           \
     name##_row(inner, i, out + i * width, x + i * in, width);                                                                              \
@@ -130,6 +145,10 @@ static inline void swiglu_backward_row(struct inner inner, int64_t i, real *gate
 static inline void activate_rows_backward(const struct run *run, struct inner inner, real *x_grad, const real *g, const real *x,
                                           int64_t rows, int64_t width) {
   const int64_t in = sf_case_fc1_parts(run->c) * width;
+  if (is_gelu_by_tanh(run)) {
+    for (int64_t i = 0; i < rows * width; i++) x_grad[i] = g[i] * gelu_slope_by_tanh(x[i]);
+    return;
+  }
 #define ROW(constant, text, name, parts)                                                                                                   \
   case constant:                                                                                                                           \
     name##_backward_row(inner, i, x_grad + i * in, g + i * width, x + i * in, width);                                                      \

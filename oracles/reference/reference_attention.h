@@ -25,7 +25,8 @@ static inline void rotary_tables(struct run *run) {
   const int64_t half = (model->kv_lora_rank > 0 ? model->qk_rope_dim : model->head_dim) / 2;
   for (int64_t position = 0; position < run->c->model.seq; position++)
     for (int64_t i = 0; i < half; i++) {
-      const double angle = (double)position * pow(10000.0, -(double)i / (double)half);
+      const double turns = (double)(position + has_slip(run, SF_SLIP_NEXT_POSITION)),
+                   angle = turns * pow(10000.0, -(double)i / (double)half);
       run->acts.cosines[position * half + i] = (real)cos(angle);
       run->acts.sines[position * half + i] = (real)sin(angle);
     }
@@ -35,7 +36,13 @@ static inline void rotary_tables(struct run *run) {
 static inline void rotate_pairs(const struct run *run, real *restrict to, const real *restrict from, int64_t half, int64_t position,
                                 real direction) {
   const real *restrict cosines = run->acts.cosines + position * half, *restrict sines = run->acts.sines + position * half;
-  for (int64_t i = 0; i < half; i++) {
+  const bool is_interleaved = has_slip(run, SF_SLIP_INTERLEAVED);
+  for (int64_t i = 0; i < half && is_interleaved; i++) {
+    const real sine = direction * sines[i];
+    to[2 * i] = from[2 * i] * cosines[i] - from[2 * i + 1] * sine;
+    to[2 * i + 1] = from[2 * i + 1] * cosines[i] + from[2 * i] * sine;
+  }
+  for (int64_t i = 0; i < half && !is_interleaved; i++) {
     const real sine = direction * sines[i];
     to[i] = from[i] * cosines[i] - from[i + half] * sine;
     to[i + half] = from[i + half] * cosines[i] + from[i] * sine;
@@ -110,7 +117,7 @@ static inline struct softmax softmax_of(const struct run *run, int32_t sinks, in
   const struct sf_model *model = &run->c->model;
   return (struct softmax){.seq = model->seq,
                           .window = model->window,
-                          .scale = 1 / real_sqrt((real)model->head_dim),
+                          .scale = score_scale(run),
                           .documents = run->acts.documents == NULL ? NULL : run->acts.documents + sequence * model->seq,
                           .sink = sinks < 0 ? NULL : run->params[sinks].weight + head};
 }
@@ -210,7 +217,7 @@ static inline void key_value_grads(struct run *run, const struct attention_grad 
   for (int64_t i = 0; i < group; i++) copy_rows(run->attention.group_rows + i * s * d, at->qkv + columns.query + i * d, at->ld, s, d);
   multiply(&run->noise, run->format, run->attention.head_grad, d, turned(run->attention.scores, s, group * s, s),
            straight(run->attention.group_rows, group * s, d, d));
-  const real scale = 1 / real_sqrt((real)d);
+  const real scale = score_scale(run);
   real *key = at->qkv_grad + columns.key, *value = at->qkv_grad + columns.value;
   put_scaled(key, at->ld, run->attention.head_grad, s, d, scale);
   for (int64_t i = 0; i < group; i++) copy_rows(run->attention.group_rows + i * s * d, at->out_grad + (first + i) * d, at->ld_out, s, d);

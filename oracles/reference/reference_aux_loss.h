@@ -41,8 +41,11 @@ static inline void take_aux_scratch(struct run *run) {
 /* counted: 0 for padding, which takes no part, else 1. */
 static inline void load_counted(struct run *run) {
   const int64_t b = run->c->train.microbatch_size;
+  const struct moment of = moment_of(run, SF_DATA_PADDING);
+  const struct sf_supposed *supposed = run->options->supposed;
   for (int64_t sequence = 0; sequence < b; sequence++) {
-    const int64_t length = sf_data_sequence_length(run->c, run->step, run->microbatch, sequence);
+    const int64_t seen = supposed != NULL && supposed->of_first_sequence ? 0 : sequence,
+                  length = sf_data_sequence_length(run->c, of.step, of.microbatch, seen);
     for (int64_t i = 0; i < run->c->model.seq; i++) run->moe.counted[i * b + sequence] = i < length;
   }
 }

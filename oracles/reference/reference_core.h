@@ -210,6 +210,44 @@ static inline void finish_kept(struct run *run, struct sf_trace_id id, real *val
   emit(run, id, values, rows, cols);
 }
 
+/* The step and microbatch whose data the run reads, which a supposed mistake changes. */
+struct moment {
+  int64_t step, microbatch;
+};
+/* Of a part of the microbatch's data, or of the step's weights. */
+static inline struct moment moment_of(const struct run *run, enum sf_data_part part) {
+  const struct sf_supposed *supposed = run->options->supposed;
+  if (supposed == NULL || !(supposed->parts >> part & 1)) return (struct moment){run->step, run->microbatch};
+  return (struct moment){supposed->step, supposed->microbatch};
+}
+
+/* Whether the run is to take this formula for the right one. */
+static inline bool has_slip(const struct run *run, enum sf_slip slip) {
+  return run->options->supposed != NULL && run->options->supposed->slip == slip;
+}
+
+/* What attention multiplies scores with. */
+static inline real score_scale(const struct run *run) {
+  const real d = (real)run->c->model.head_dim;
+  return has_slip(run, SF_SLIP_SCORES_RAW) ? 1 : has_slip(run, SF_SLIP_SCORES_BY_SIZE) ? 1 / d : 1 / real_sqrt(d);
+}
+
+/* Of the tensor that modules read in place of this one, which a supposed mistake changes. */
+static inline struct sf_trace_id read_instead(const struct run *run, struct sf_trace_id id) {
+  const struct sf_supposed *supposed = run->options->supposed;
+  if (supposed == NULL || !supposed->reads || id.kind != (uint8_t)supposed->kind) return id;
+  if (supposed->module < 0) id.step = (uint16_t)supposed->step, id.microbatch = (uint16_t)supposed->microbatch;
+  if (supposed->module == id.subject) id.subject = supposed->from;
+  return id;
+}
+
+/* Multiplies what modules read of a tensor with the factor of a supposed mistake. */
+static inline void multiply_read(const struct run *run, struct sf_trace_id id, real *values, int64_t count) {
+  const struct sf_supposed *supposed = run->options->supposed;
+  if (supposed == NULL || !supposed->reads || id.kind != (uint8_t)supposed->kind || supposed->module != id.subject) return;
+  for (int64_t i = 0; i < count; i++) values[i] *= (real)supposed->times;
+}
+
 /* What the caller gives in the place of this tensor, if it gives anything. */
 static inline void take_given(const struct run *run, struct sf_trace_id id, real *values, int64_t count) {
   const struct sf_given *from = run->options->given;
@@ -226,11 +264,12 @@ static inline void finish(struct run *run, struct sf_trace_id id, real *values, 
   finish_kept(run, id, values, rows, cols, format);
   if (run->c->mode != SF_MODE_ISOLATED) return;
   if (run->options->given != NULL) {
-    take_given(run, id, values, rows * cols);
-    return;
+    take_given(run, read_instead(run, id), values, rows * cols);
+  } else {
+    const struct sf_fill how = sf_fill_for_trace(run->catalog, read_instead(run, id));
+    fill(values, &how, rows * cols);
   }
-  const struct sf_fill how = sf_fill_for_trace(run->catalog, id);
-  fill(values, &how, rows * cols);
+  multiply_read(run, id, values, rows * cols);
 }
 
 /* Of an activation or its gradient, in the microbatch at hand. layer: -1 outside of layers. */

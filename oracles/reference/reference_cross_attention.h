@@ -20,7 +20,7 @@ static inline struct cross_sizes cross_sizes_of(const struct run *run) {
                               .d = model->head_dim,
                               .ld_q = b * run->context_width,
                               .ld_kv = 2 * b * run->context_width,
-                              .scale = 1 / real_sqrt((real)model->head_dim)};
+                              .scale = score_scale(run)};
 }
 
 /* Memory of one layer. */
@@ -58,7 +58,8 @@ static inline const real *after_attention(const struct run *run, const struct la
 
 /* Fills run->acts.memory for the microbatch at hand. */
 static inline void memory_load(struct run *run) {
-  const struct sf_fill how = sf_fill_for_memory(run->catalog, run->step, run->microbatch);
+  const struct moment of = moment_of(run, SF_DATA_MEMORY);
+  const struct sf_fill how = sf_fill_for_memory(run->catalog, of.step, of.microbatch);
   fill(run->acts.memory, &how, run->memory_rows * run->hidden);
 }
 

@@ -21,7 +21,13 @@ static inline void ahead_load(struct run *run, int64_t depth) {
   const struct sf_train *train = &run->c->train;
   struct mtp *mtp = &run->acts.mtp[depth];
   const double share = (double)train->mtp_weight_milli / (1000.0 * (double)run->c->model.mtp_depth);
-  sf_data_ahead(mtp->token, mtp->head.label, run->acts.mask, run->c, run->step, run->microbatch, depth);
+  const struct sf_supposed *supposed = run->options->supposed;
+  const int64_t seen = supposed != NULL && supposed->has_depth ? supposed->depth : depth;
+  const struct moment of_tokens = moment_of(run, SF_DATA_TOKENS), of_labels = moment_of(run, SF_DATA_LABELS),
+                      of_mask = moment_of(run, SF_DATA_MASK);
+  sf_data_ahead(mtp->token, NULL, NULL, run->c, of_tokens.step, of_tokens.microbatch, depth);
+  sf_data_ahead(NULL, mtp->head.label, NULL, run->c, of_labels.step, of_labels.microbatch, seen);
+  sf_data_ahead(NULL, NULL, run->acts.mask, run->c, of_mask.step, of_mask.microbatch, seen);
   if (train->loss_norm == SF_LOSS_PER_MICROBATCH)
     weigh(run, mtp->head.weight, share, kept_tokens(run) * (double)train->microbatches);
   else
@@ -29,11 +35,26 @@ static inline void ahead_load(struct run *run, int64_t depth) {
           (double)sf_data_step_tokens_ahead(run->c, run->step, depth));
 }
 
+/* First positions of the microbatch's documents. */
+static inline void documents_load(struct run *run) {
+  const struct moment of = moment_of(run, SF_DATA_DOCUMENTS);
+  const struct sf_supposed *supposed = run->options->supposed;
+  const int64_t seq = run->c->model.seq;
+  sf_data_documents(run->acts.documents, run->c, of.step, of.microbatch);
+  if (supposed == NULL || !supposed->of_first_sequence) return;
+  for (int64_t sequence = 1; sequence < run->c->train.microbatch_size; sequence++)
+    memcpy(run->acts.documents + sequence * seq, run->acts.documents, (size_t)seq * sizeof *run->acts.documents);
+}
+
 /* Tokens, labels and loss weights of the microbatch. */
 static inline void data_load(struct run *run) {
   const struct sf_train *train = &run->c->train;
-  sf_data_microbatch(run->acts.token, run->acts.head.label, run->acts.mask, run->c, run->step, run->microbatch);
-  if (run->acts.documents != NULL) sf_data_documents(run->acts.documents, run->c, run->step, run->microbatch);
+  const struct moment of_tokens = moment_of(run, SF_DATA_TOKENS), of_labels = moment_of(run, SF_DATA_LABELS),
+                      of_mask = moment_of(run, SF_DATA_MASK);
+  sf_data_microbatch(run->acts.token, NULL, NULL, run->c, of_tokens.step, of_tokens.microbatch);
+  sf_data_microbatch(NULL, run->acts.head.label, NULL, run->c, of_labels.step, of_labels.microbatch);
+  sf_data_microbatch(NULL, NULL, run->acts.mask, run->c, of_mask.step, of_mask.microbatch);
+  if (run->acts.documents != NULL) documents_load(run);
   weigh(run, run->acts.head.weight, 1, train->loss_norm == SF_LOSS_PER_MICROBATCH ? kept_tokens(run) * (double)train->microbatches : 1);
   for (int64_t depth = 0; depth < run->c->model.mtp_depth; depth++) ahead_load(run, depth);
 }
@@ -108,7 +129,7 @@ struct label_shares {
 /* Every word has the share `other`, the label `label` beside it: 1 - smoothing in all. */
 static inline struct label_shares label_shares(const struct run *run) {
   const double columns = (double)run->c->model.vocab_padded, smoothing = (double)run->c->train.label_smoothing_milli / 1000;
-  const double other = smoothing / (columns - 1);
+  const double other = smoothing / (has_slip(run, SF_SLIP_SMOOTHING_ALL) ? columns : columns - 1);
   return (struct label_shares){.smoothed = smoothing > 0, .label = (real)(1 - other * columns), .other = (real)other};
 }
 

@@ -257,7 +257,7 @@ static inline void steps_run(struct run *run) {
   params_load(run, 0);
   for (int64_t step = 0; step < train->steps; step++) {
     state_emit(run, step);
-    if (run->c->mode == SF_MODE_ISOLATED && run->options->given == NULL && step > 0) params_load(run, step);
+    if (run->c->mode == SF_MODE_ISOLATED && run->options->given == NULL && step > 0) params_load(run, moment_of(run, SF_DATA_WEIGHTS).step);
     main_grads_zero(run);
     run->state.loss_sum = 0;
     for (int64_t m = 0; m < train->microbatches; m++) {

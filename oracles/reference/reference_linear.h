@@ -74,8 +74,9 @@ static inline void linear_backward(struct run *run, enum sf_module_class cls, in
 
 /* run->scratch.kept: 1 where the module's branch keeps its element, 0 where it drops it. Returns the factor of what is kept. */
 static inline real dropout_load(struct run *run, enum sf_module_class cls, int32_t layer) {
+  const struct moment of = moment_of(run, SF_DATA_DROPOUT);
   const struct sf_dropout dropout =
-      sf_dropout_for_module(run->catalog, sf_catalog_module(run->catalog, cls, layer), run->step, run->microbatch);
+      sf_dropout_for_module(run->catalog, sf_catalog_module(run->catalog, cls, layer), of.step, of.microbatch);
   enum { CHUNK = 512 };
   float chunk[CHUNK];
   for (int64_t first = 0, size; first < run->tokens * run->hidden; first += size) {

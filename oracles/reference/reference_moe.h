@@ -110,7 +110,7 @@ static inline void routing_forward(struct run *run, int32_t layer, struct moe_ac
     const int32_t *chosen = acts->chosen + t * topk;
     real *scores = acts->scores + t * experts, *weights = acts->weights + t * experts;
     score_row(run, inner, t, scores, acts->logits + t * experts);
-    const real divisor = inner_number(divisors, t, score_divisor(scores, chosen, moe));
+    const real sum = score_divisor(scores, chosen, moe), divisor = has_slip(run, SF_SLIP_ROUTER_RAW) ? 1 : inner_number(divisors, t, sum);
     for (int64_t e = 0; e < experts; e++) weights[e] = 0;
     for (int64_t k = 0; k < topk; k++)
       if (!acts->dropped[t * topk + k]) weights[chosen[k]] = scores[chosen[k]] / divisor;

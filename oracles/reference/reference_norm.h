@@ -34,8 +34,9 @@ static inline real normalize_row(const struct run *run, const struct norm_inner 
   const bool layer = run->c->model.norm == SF_NORM_LAYER;
   const real mean = layer ? rounded_mean(inner->statistics, 4 * i, x, n) : 0;
   for (int64_t j = 0; j < n; j++) normalized[j] = x[j] - mean;
-  const real variance = row_dot(normalized, normalized, n) / (real)n;
-  const real rstd = inner_number(inner->statistics, 4 * i + 1, 1 / real_sqrt(variance + (real)1e-5));
+  const real variance = row_dot(normalized, normalized, n) / (real)(n - (n > 1 && has_slip(run, SF_SLIP_SAMPLE_VARIANCE)));
+  const real epsilon = has_slip(run, SF_SLIP_EPSILON_NONE) ? 0 : has_slip(run, SF_SLIP_EPSILON_SMALL) ? (real)1e-6 : (real)1e-5;
+  const real rstd = inner_number(inner->statistics, 4 * i + 1, 1 / real_sqrt(variance + epsilon));
   for (int64_t j = 0; j < n; j++) normalized[j] *= rstd;
   inner_perturb(inner->normalized, i * n, normalized, n);
   return rstd;

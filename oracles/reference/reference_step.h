@@ -65,7 +65,9 @@ static inline void params_emit(struct run *run) {
     const struct sf_shape shape = run->catalog->params[p].shape;
     const struct sf_trace_id id = step_id(run, SF_KIND_PARAM, p);
     emit(run, id, run->params[p].weight, shape.rows, shape.cols);
-    if (run->options->given != NULL && run->step > 0) take_given(run, id, run->params[p].weight, param_count(run, p));
+    struct sf_trace_id from = id;
+    from.step = (uint16_t)moment_of(run, SF_DATA_WEIGHTS).step;
+    if (run->options->given != NULL && run->step > 0) take_given(run, from, run->params[p].weight, param_count(run, p));
   }
 }
 

@@ -249,7 +249,7 @@ static void test_diagnose_bias_of_every_rank_is_repeated_term(void **state) {
   diagnose_says(&b, SF_DIAGNOSIS_REPEATED_TERM, "added 4 times, once by each rank of tp");
 }
 
-static void test_diagnose_term_left_out_is_repeated_term(void **state) {
+static void test_diagnose_term_left_out_is_missing_term(void **state) {
   (void)state;
   static struct bench b;
   bench_open(&b, 2, 1, 8, 6, SF_CUT_NONE, SF_CUT_EVEN);
@@ -259,7 +259,7 @@ static void test_diagnose_term_left_out_is_repeated_term(void **state) {
     shard_gather(part, b.extra[0], b.p.spec.shape, &b.shards[rank].map);
     for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] -= part[i];
   }
-  diagnose_says(&b, SF_DIAGNOSIS_REPEATED_TERM, "is not added");
+  diagnose_says(&b, SF_DIAGNOSIS_MISSING_TERM, "is not added");
 }
 
 static void test_diagnose_another_tensors_value_is_stale(void **state) {
@@ -488,7 +488,7 @@ int main(void) {
       cmocka_unit_test(test_diagnose_factors_are_named_by_the_cases_sizes),
       cmocka_unit_test(test_diagnose_ratio_of_token_counts_is_named),
       cmocka_unit_test(test_diagnose_bias_of_every_rank_is_repeated_term),
-      cmocka_unit_test(test_diagnose_term_left_out_is_repeated_term),
+      cmocka_unit_test(test_diagnose_term_left_out_is_missing_term),
       cmocka_unit_test(test_diagnose_another_tensors_value_is_stale),
       cmocka_unit_test(test_diagnose_another_layers_value_is_shifted),
       cmocka_unit_test(test_diagnose_zeros_are_stale),

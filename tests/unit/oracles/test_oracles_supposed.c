@@ -1,0 +1,156 @@
+/* Suppositions of the diagnosis: candidates are runs of the reference that make one mistake, which the diagnosis has to name. */
+#include "tests/unit/oracles/candidate.h"
+
+#include "oracles/diagnose/diagnose.h"
+
+/* Takes the tensors of another run, of the same model, as the candidate's. */
+static void take_run(struct trial *t, const struct sf_catalog *catalog, const struct sf_supposed *supposed) {
+  struct candidate other = {.catalog = catalog};
+  const struct sf_reference_options options = {.gemm = &loops_table, .supposed = supposed};
+  const struct sf_reference_sink sink = {.ctx = &other, .emit = candidate_emit};
+  assert_int_equal(sf_reference_run(catalog, &options, &sink), SF_OK);
+  assert_int_equal(other.count, t->candidate.count);
+  for (int32_t i = 0; i < other.count; i++)
+    memcpy(t->candidate.tensors[i].values, other.tensors[i].values, (size_t)other.tensors[i].count * sizeof(float));
+  candidate_destroy(&other);
+}
+
+/* Judges, and diagnoses the first finding. */
+static void diagnose_first(struct trial *t, struct sf_diagnosis *out) {
+  trial_judge(t);
+  assert_string_equal(sf_verdict_name(t->judgement.verdict), "FINDING");
+  const struct sf_finding *first = &t->judgement.findings[0];
+  for (int32_t i = 0; i < t->candidate.count; i++) {
+    const struct tensor *tensor = &t->candidate.tensors[i];
+    if (sf_trace_key(tensor->id) != sf_trace_key(first->id)) continue;
+    const struct sf_diagnosis_shard whole = {.rank = 0, .map = sf_shard_map_whole(tensor->spec.shape), .data = tensor->values};
+    assert_int_equal(sf_diagnose_finding(out, t->collector, first, &whole, 1), SF_OK);
+    return;
+  }
+  fail_msg("the finding is about no tensor");
+}
+
+static void expect(struct trial *t, enum sf_diagnosis_class cls, const char *text) {
+  struct sf_diagnosis diagnosis;
+  diagnose_first(t, &diagnosis);
+  if (diagnosis.cls != cls || strstr(diagnosis.text, text) == NULL)
+    fail_msg("%s in place of %s: %s", sf_diagnosis_class_name(diagnosis.cls), text, diagnosis.text);
+}
+
+/* In both modes the module that reads the field is blamed, and the field is named. */
+static void other_setting(const char *words, const char *other_words, const char *text) {
+  static const char *const modes[] = {ISOLATED, E2E};
+  for (size_t m = 0; m < 2; m++) {
+    char own[640], other[640];
+    struct trial t;
+    snprintf(own, sizeof own, SMALL_MODEL "%s%s", modes[m], words);
+    snprintf(other, sizeof other, SMALL_MODEL "%s%s", modes[m], other_words);
+    struct sf_catalog *catalog = catalog_of(other);
+    trial_open(&t, own);
+    take_run(&t, catalog, NULL);
+    expect(&t, SF_DIAGNOSIS_OTHER_SETTING, text);
+    trial_close(&t);
+    sf_catalog_destroy(catalog);
+  }
+}
+
+static void test_field_that_has_no_effect_is_named(void **state) {
+  (void)state;
+  other_setting("model.window=3 ", "", "the value is as if model.window were 0: here it is 3;");
+  other_setting("model.window=3 ", "model.window=4 ", "as if model.window were 4: here it is 3;");
+  other_setting("model.activation=relu2 ", "", "as if model.activation were gelu: here it is relu2;");
+  other_setting("data.documents=3 ", "", "as if data.documents were 1: here it is 3;");
+  other_setting("train.label_smoothing_milli=100 ", "", "as if train.label_smoothing_milli were 0: here it is 100;");
+}
+
+static void supposed(const char *words, const struct sf_supposed *supposed, enum sf_diagnosis_class cls, const char *text) {
+  char own[640];
+  struct trial t;
+  snprintf(own, sizeof own, SMALL_MODEL ISOLATED "%s", words);
+  trial_open(&t, own);
+  take_run(&t, t.catalog, supposed);
+  expect(&t, cls, text);
+  trial_close(&t);
+}
+
+static void test_data_of_another_moment_are_named(void **state) {
+  (void)state;
+  const struct sf_supposed labels = {.parts = 1 << SF_DATA_LABELS}, mask = {.parts = 1 << SF_DATA_MASK},
+                           documents = {.parts = 1 << SF_DATA_DOCUMENTS}, dropout = {.parts = 1 << SF_DATA_DROPOUT};
+  supposed("", &labels, SF_DIAGNOSIS_STALE, "as if the labels were those of microbatch 0;");
+  supposed("", &mask, SF_DIAGNOSIS_STALE, "as if the loss mask was that of microbatch 0;");
+  supposed("data.documents=3 ", &documents, SF_DIAGNOSIS_STALE, "as if the documents were those of microbatch 0;");
+  supposed("train.dropout_milli=500 ", &dropout, SF_DIAGNOSIS_STALE, "as if the dropout mask was that of microbatch 0;");
+}
+
+static void test_weights_of_another_step_are_named(void **state) {
+  (void)state;
+  const struct sf_supposed weights = {.parts = 1 << SF_DATA_WEIGHTS};
+  supposed("train.steps=2 train.microbatches=1 ", &weights, SF_DIAGNOSIS_STALE, "as if the weights were those of step 0;");
+}
+
+/* Of one formula after the other, in a model in which it matters. */
+static void test_formula_that_is_taken_for_the_right_one_is_named(void **state) {
+  (void)state;
+  static const struct {
+    enum sf_slip slip;
+    const char *words, *text;
+  } slips[] = {
+      {SF_SLIP_ROUTER_RAW, "moe.experts=4 moe.topk=2 moe.router=sigmoid ", "not divided by their sum;"},
+      {SF_SLIP_SCORES_RAW, "", "the scores were not divided by the root"},
+      {SF_SLIP_SCORES_BY_SIZE, "", "the scores were divided by the head size"},
+      {SF_SLIP_INTERLEAVED, "model.positions=rotary model.head_dim=8 ", "neighbouring columns as pairs"},
+      {SF_SLIP_NEXT_POSITION, "model.positions=rotary model.head_dim=8 ", "counted from 1;"},
+      {SF_SLIP_GELU_TANH, "", "GELU were computed by its approximation"},
+      {SF_SLIP_EPSILON_NONE, "", "the norm had no epsilon"},
+      {SF_SLIP_EPSILON_SMALL, "", "epsilon were 1e-6"},
+      {SF_SLIP_SAMPLE_VARIANCE, "", "divided by n - 1;"},
+      {SF_SLIP_SMOOTHING_ALL, "train.label_smoothing_milli=500 ", "over all columns"},
+  };
+  assert_int_equal(sizeof slips / sizeof *slips, SF_SLIP_COUNT - 1);
+  for (size_t i = 0; i < sizeof slips / sizeof *slips; i++) {
+    const struct sf_supposed slip = {.slip = slips[i].slip};
+    supposed(slips[i].words, &slip, SF_DIAGNOSIS_OTHER_FORMULA, slips[i].text);
+  }
+}
+
+static void test_documents_of_the_first_sequence_are_named(void **state) {
+  (void)state;
+  const struct sf_supposed first = {.of_first_sequence = true};
+  supposed("data.documents=3 ", &first, SF_DIAGNOSIS_NEIGHBOUR, "documents and padding of the first sequence were those of every one");
+}
+
+static void test_gradient_that_is_left_out_or_taken_twice_is_named(void **state) {
+  (void)state;
+  struct sf_catalog *catalog = catalog_of(SMALL_MODEL ISOLATED);
+  const int32_t norm = sf_catalog_module(catalog, SF_MODULE_PRE_MLP_LAYERNORM, 0);
+  struct sf_supposed reads = {.reads = true, .kind = SF_KIND_ACT_GRAD, .module = norm, .from = norm, .times = 0};
+  supposed("", &reads, SF_DIAGNOSIS_MISSING_TERM, "as if the gradient of pre_mlp_layernorm were left out;");
+  reads.times = 2;
+  supposed("", &reads, SF_DIAGNOSIS_REPEATED_TERM, "as if the gradient of pre_mlp_layernorm were taken twice;");
+  sf_catalog_destroy(catalog);
+}
+
+static void test_module_that_another_one_stands_for_is_named(void **state) {
+  (void)state;
+  struct sf_catalog *catalog = catalog_of(SMALL_MODEL ISOLATED);
+  const int32_t attention = sf_catalog_module(catalog, SF_MODULE_SELF_ATTN_BDA, 1), mlp = sf_catalog_module(catalog, SF_MODULE_MLP_BDA, 0);
+  const struct sf_supposed reads = {.reads = true, .kind = SF_KIND_ACT, .module = attention, .from = mlp, .times = 1};
+  supposed("", &reads, SF_DIAGNOSIS_OTHER_SETTING,
+           "as if model.parallel_residual were on: here it is off, or as if the output of layer 0's mlp_bda stood in place of that of "
+           "self_attn_bda;");
+  sf_catalog_destroy(catalog);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_field_that_has_no_effect_is_named),
+      cmocka_unit_test(test_data_of_another_moment_are_named),
+      cmocka_unit_test(test_weights_of_another_step_are_named),
+      cmocka_unit_test(test_formula_that_is_taken_for_the_right_one_is_named),
+      cmocka_unit_test(test_documents_of_the_first_sequence_are_named),
+      cmocka_unit_test(test_gradient_that_is_left_out_or_taken_twice_is_named),
+      cmocka_unit_test(test_module_that_another_one_stands_for_is_named),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
