@@ -48,6 +48,12 @@ bool sf_fit_is_exact(double left);
 /* NULL marks the fit as out of memory. */
 void *sf_fit_alloc(struct sf_fit *fit, size_t size_bytes);
 
+/* How many of count numbers are not zero. */
+int64_t sf_fit_count_nonzero(const float *x, int64_t count);
+/* An sf_fit_predict of a struct sf_diagnosis_related: each rank has the right value or this one; the nearer one. NULL: zeros. */
+void sf_fit_predict_stale(struct sf_fit *fit, int32_t i, float *local, const void *related);
+/* Whether the group joins two shards. */
+bool sf_fit_same_group(const struct sf_fit *fit, const struct sf_view_group *group, int32_t i, int32_t j);
 /* Shard i's elements of the logical tensor. */
 void sf_fit_gather(const struct sf_fit *fit, int32_t i, float *local, const float *logical);
 /* The same of a term, which may be one row for all. */
@@ -66,6 +72,7 @@ void sf_explain_microbatches(struct sf_fit *fit); /* diagnose_sums.c: sums over 
 void sf_explain_values(struct sf_fit *fit);       /* diagnose_values.c: scale, terms, stale values, precision */
 void sf_explain_places(struct sf_fit *fit);       /* diagnose_places.c: pieces, rows, order of fused parts */
 void sf_explain_part(struct sf_fit *fit);         /* diagnose_part.c: where it is wrong */
-void sf_explain_supposed(struct sf_fit *fit);     /* diagnose_values.c: what the reference makes with a supposed mistake; last */
+void sf_explain_own_scales(struct sf_fit *fit);   /* diagnose_shares.c: a factor for each rank */
+void sf_explain_supposed(struct sf_fit *fit);     /* diagnose_shares.c: what the reference makes with a supposed mistake; last */
 
 #endif

@@ -16,7 +16,7 @@ struct group_sum {
   double times;
 };
 
-static bool same_group(const struct sf_fit *fit, const struct sf_view_group *group, int32_t i, int32_t j) {
+bool sf_fit_same_group(const struct sf_fit *fit, const struct sf_view_group *group, int32_t i, int32_t j) {
   const struct sf_view_shard *shards = fit->v->shards;
   return group->of_rank == NULL || group->of_rank[shards[i].rank] == group->of_rank[shards[j].rank];
 }
@@ -25,11 +25,11 @@ static bool same_group(const struct sf_fit *fit, const struct sf_view_group *gro
 static bool is_new_group(const struct sf_fit *fit, const struct sf_view_group *group) {
   const int32_t count = fit->v->shard_count;
   bool is_new = false;
-  for (int32_t i = 1; i < count; i++) is_new |= same_group(fit, group, 0, i);
+  for (int32_t i = 1; i < count; i++) is_new |= sf_fit_same_group(fit, group, 0, i);
   for (const struct sf_view_group *earlier = fit->v->groups; earlier < group && is_new; earlier++) {
     is_new = false;
     for (int32_t i = 0; i < count * count && !is_new; i++)
-      is_new = same_group(fit, earlier, i / count, i % count) != same_group(fit, group, i / count, i % count);
+      is_new = sf_fit_same_group(fit, earlier, i / count, i % count) != sf_fit_same_group(fit, group, i / count, i % count);
   }
   return is_new;
 }
@@ -40,7 +40,7 @@ static void group_total(struct sf_fit *fit, int32_t i, const struct sf_view_grou
   const struct sf_shape shape = v->shape;
   memset(fit->logical, 0, (size_t)(shape.rows * shape.cols) * sizeof *fit->logical);
   for (int32_t j = 0; j < v->shard_count; j++)
-    for (int64_t k = 0; same_group(fit, group, i, j) && k < v->shards[j].count; k++)
+    for (int64_t k = 0; sf_fit_same_group(fit, group, i, j) && k < v->shards[j].count; k++)
       fit->logical[v->shards[j].at[k]] += v->shards[j].data[k];
   sf_fit_gather(fit, i, local, fit->logical);
 }
@@ -72,7 +72,7 @@ static double factor_of_sum(struct sf_fit *fit, const struct sf_view_group *grou
 
 static int32_t group_size(const struct sf_fit *fit, int32_t i, const struct sf_view_group *group) {
   int32_t size = 0;
-  for (int32_t j = 0; j < fit->v->shard_count; j++) size += same_group(fit, group, i, j);
+  for (int32_t j = 0; j < fit->v->shard_count; j++) size += sf_fit_same_group(fit, group, i, j);
   return size;
 }
 
@@ -130,7 +130,7 @@ static void predict_summed(struct sf_fit *fit, int32_t i, float *local, const vo
   memset(local, 0, (size_t)count * sizeof *local);
   for (int32_t j = 0; j < fit->v->shard_count; j++) {
     const struct sf_fit_shard *other = &fit->shards[j];
-    if (!same_group(fit, group, i, j) || other->rows * other->cols != count) continue;
+    if (!sf_fit_same_group(fit, group, i, j) || other->rows * other->cols != count) continue;
     for (int64_t k = 0; k < count; k++) local[k] += other->x[k];
   }
 }
@@ -141,7 +141,7 @@ static bool is_normalised_over(const struct sf_fit *fit, const struct sf_view_gr
   if (fit->v->kind != SF_KIND_MAIN_GRAD || group->kind == SF_GROUP_TENSOR) return false;
   for (int32_t i = 0; i < fit->v->shard_count; i++)
     for (int32_t j = 0; j < i; j++)
-      if (same_group(fit, group, i, j) && fit->shards[i].place != fit->shards[j].place) return false;
+      if (sf_fit_same_group(fit, group, i, j) && fit->shards[i].place != fit->shards[j].place) return false;
   return true;
 }
 

@@ -23,7 +23,7 @@ struct supposing {
 struct wording {
   enum sf_diagnosis_class cls;
   const char *cause;
-  char name[128];
+  char name[128], without[64]; /* as in struct sf_diagnosis_related */
 };
 
 static double work_of(const struct sf_collector *collector) {
@@ -62,11 +62,12 @@ static bool suppose(const struct supposing *s, const struct sf_case *c, const st
   if (x == NULL) return false;
   s->list->status = sf_expectations_suppose(x, &is_same_model, s->expectations, c, supposed, own->id);
   if (s->list->status != SF_OK || !is_same_model || memcmp(x, own->x, size_bytes) == 0) return false;
-  if (!is_promising(s->slot, x)) return true;
+  if (*wording->without == '\0' && !is_promising(s->slot, x)) return true;
   struct sf_diagnosis_related *r = sf_related_add(s->list, SF_RELATED_SUPPOSED, own->spec.shape, x, wording->name);
   if (r == NULL) return true;
   r->cls = wording->cls;
   r->cause = wording->cause;
+  memcpy(r->without, wording->without, sizeof r->without);
   return true;
 }
 
@@ -101,10 +102,11 @@ static void suppose_value(const struct supposing *s, const struct sf_field *fiel
   if (value == own || value < field->min || value > field->max) return;
   sf_case_field_put(&other, field, value);
   if (sf_case_validate(&other, NULL) != SF_OK) return;
-  struct wording wording = {SF_DIAGNOSIS_OTHER_SETTING, field->path, ""};
+  struct wording wording = {SF_DIAGNOSIS_OTHER_SETTING, field->path, "", ""};
   name_value(was, sizeof was, field, own);
   name_value(is, sizeof is, field, value);
   snprintf(wording.name, sizeof wording.name, "%s were %s: here it is %s", field->path, is, was);
+  if (value == field->smallest) snprintf(wording.without, sizeof wording.without, "%s", field->path);
   suppose(s, &other, NULL, &wording);
 }
 
@@ -143,7 +145,7 @@ static void suppose_slips(const struct supposing *s) {
   };
   for (int slip = SF_SLIP_NONE + 1; slip < SF_SLIP_COUNT; slip++) {
     const struct sf_supposed supposed = {.slip = (enum sf_slip)slip};
-    struct wording wording = {SF_DIAGNOSIS_OTHER_FORMULA, slips[slip].about, ""};
+    struct wording wording = {SF_DIAGNOSIS_OTHER_FORMULA, slips[slip].about, "", ""};
     snprintf(wording.name, sizeof wording.name, "%s", slips[slip].text);
     suppose(s, NULL, &supposed, &wording);
   }
@@ -172,7 +174,7 @@ static void suppose_moment(const struct supposing *s, int64_t step, int64_t micr
   for (size_t i = 0; i < sizeof readings / sizeof *readings; i++) {
     const char *cause = other_step ? readings[i].other_step : readings[i].other_microbatch;
     if (cause == NULL) continue;
-    struct wording wording = {SF_DIAGNOSIS_STALE, cause, ""};
+    struct wording wording = {SF_DIAGNOSIS_STALE, cause, "", ""};
     snprintf(wording.name, sizeof wording.name, "%s of %s %" PRId64, readings[i].says, other_step ? "step" : "microbatch",
              other_step ? step : microbatch);
     const struct sf_supposed supposed = {.parts = readings[i].parts, .step = step, .microbatch = microbatch};
@@ -180,7 +182,7 @@ static void suppose_moment(const struct supposing *s, int64_t step, int64_t micr
   }
   for (int kind = 0; kind < 2; kind++) {
     const bool of_grads = kind == 1;
-    struct wording wording = {SF_DIAGNOSIS_STALE, of_grads ? "gradients of another microbatch" : "inputs of another microbatch", ""};
+    struct wording wording = {SF_DIAGNOSIS_STALE, of_grads ? "gradients of another microbatch" : "inputs of another microbatch", "", ""};
     if (other_step) wording.cause = of_grads ? "gradients of another step" : "inputs of another step";
     snprintf(wording.name, sizeof wording.name, "%s of %s %" PRId64,
              of_grads ? "the gradient that it reads was that" : "its inputs were those", other_step ? "step" : "microbatch",
@@ -203,14 +205,14 @@ static void suppose_moments(const struct supposing *s) {
 static void suppose_first_sequence(const struct supposing *s) {
   const struct sf_supposed supposed = {.of_first_sequence = true};
   const struct wording wording = {SF_DIAGNOSIS_NEIGHBOUR, "documents and padding of the first sequence",
-                                  "documents and padding of the first sequence were those of every one"};
+                                  "documents and padding of the first sequence were those of every one", ""};
   if (s->c->train.microbatch_size > 1) suppose(s, NULL, &supposed, &wording);
 }
 
 static void suppose_depths(const struct supposing *s) {
   for (int64_t depth = 0; depth < s->c->model.mtp_depth; depth++) {
     const struct sf_supposed supposed = {.has_depth = true, .depth = depth};
-    struct wording wording = {SF_DIAGNOSIS_STALE, "labels of another depth", ""};
+    struct wording wording = {SF_DIAGNOSIS_STALE, "labels of another depth", "", ""};
     snprintf(wording.name, sizeof wording.name, "labels and mask were those of depth %" PRId64 " of multi-token prediction", depth);
     suppose(s, NULL, &supposed, &wording);
   }
@@ -252,7 +254,7 @@ static void suppose_others(const struct supposing *s, struct sf_supposed suppose
     struct sf_trace_id of_other = id;
     of_other.subject = other;
     if (other == supposed.module || !is_near(s, other) || !has_shape_of(catalog, id, of_other)) continue;
-    struct wording wording = {SF_DIAGNOSIS_STALE, sf_modules[catalog->modules[supposed.module].cls].name, ""};
+    struct wording wording = {SF_DIAGNOSIS_STALE, sf_modules[catalog->modules[supposed.module].cls].name, "", ""};
     supposed.from = other;
     name_module(other_name, s, other);
     snprintf(wording.name, sizeof wording.name, "%s %s stood in place of that of %s", what, other_name, name);
@@ -272,10 +274,12 @@ static void suppose_module(const struct supposing *s, int32_t module, enum sf_ki
   char name[48];
   name_module(name, s, module);
   struct sf_supposed supposed = {.reads = true, .kind = kind, .module = module, .from = module, .times = 0};
-  struct wording wording = {SF_DIAGNOSIS_MISSING_TERM, sf_modules[s->list->collector->catalog->modules[module].cls].name, ""};
+  struct wording wording = {SF_DIAGNOSIS_MISSING_TERM, sf_modules[s->list->collector->catalog->modules[module].cls].name, "", ""};
   snprintf(wording.name, sizeof wording.name, "%s %s were left out", what, name);
+  snprintf(wording.without, sizeof wording.without, "%s %.32s", what, name);
   if (!suppose(s, NULL, &supposed, &wording)) return; /* the tensor does not depend on it */
   supposed.times = 2;
+  *wording.without = '\0';
   wording.cls = SF_DIAGNOSIS_REPEATED_TERM;
   snprintf(wording.name, sizeof wording.name, "%s %s were taken twice", what, name);
   suppose(s, NULL, &supposed, &wording);

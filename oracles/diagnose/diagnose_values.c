@@ -37,20 +37,18 @@ static void predict_x(struct sf_fit *fit, int32_t i, float *local, const void *c
   memcpy(local, fit->shards[i].x, (size_t)(fit->shards[i].rows * fit->shards[i].cols) * sizeof *local);
 }
 
-static int64_t count_nonzero(const float *x, int64_t count) {
+int64_t sf_fit_count_nonzero(const float *x, int64_t count) {
   int64_t nonzero = 0;
   for (int64_t i = 0; i < count; i++) nonzero += x[i] != 0;
   return nonzero;
 }
-
-static size_t tensor_bytes(const struct sf_tensor_view *v) { return (size_t)(v->shape.rows * v->shape.cols) * sizeof *v->x; }
 
 /* What is related, without numbers. */
 static const char *cause_of(const struct sf_diagnosis_related *related) { return related->cause != NULL ? related->cause : related->name; }
 
 static void explain_scale(struct sf_fit *fit) {
   struct sf_factor by;
-  const int64_t nonzero = count_nonzero(fit->v->x, fit->v->shape.rows * fit->v->shape.cols);
+  const int64_t nonzero = sf_fit_count_nonzero(fit->v->x, fit->v->shape.rows * fit->v->shape.cols);
   const double factor = projection(fit, predict_x, NULL, false);
   if (factor == 0 || factor == 1) return;
   sf_factor_name(&by, fit->v, factor, 3 * fit->v->noise / fit->norm);
@@ -65,35 +63,6 @@ static void explain_scale(struct sf_fit *fit) {
     sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_EXTRA_REDUCTION, "equal values summed", axis}, left,
                  "the value is %s times what it should be: equal values of the ranks of %s are summed once too often", by.text, axis);
   sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_SCALE, by.cause != NULL ? "scaled" : NULL, by.cause}, left, "scaled by %s", by.text);
-}
-
-/* Each shard has a factor of its own. */
-static void predict_own_scale(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
-  const double *factors = ctx;
-  const struct sf_fit_shard *s = &fit->shards[i];
-  for (int64_t k = 0; k < s->rows * s->cols; k++) local[k] = (float)(factors[i] * (double)s->x[k]);
-}
-
-/* For ranks that hold different parts, each with a factor of its own. */
-static void explain_own_scales(struct sf_fit *fit) {
-  enum { NONZERO_MIN = 8 }; /* a factor may fit fewer by chance */
-  double *factors = sf_fit_alloc(fit, (size_t)fit->v->shard_count * sizeof *factors);
-  if (factors == NULL || fit->replicas_differ) return;
-  int32_t farthest = 0;
-  bool all_equal = true;
-  for (int32_t i = 0; i < fit->v->shard_count; i++) {
-    const struct sf_fit_shard *s = &fit->shards[i];
-    const int64_t count = s->rows * s->cols;
-    double dot = 0, squares = sf_sum_squares(s->x, count);
-    for (int64_t k = 0; k < count; k++) dot += (double)s->x[k] * (double)s->shard->data[k];
-    if (count_nonzero(s->x, count) < NONZERO_MIN) return;
-    factors[i] = dot / squares;
-    all_equal = all_equal && is_near(factors[i], factors[0], 3 * fit->v->noise / fit->norm);
-    if (fabs(factors[i] - 1) > fabs(factors[farthest] - 1)) farthest = i;
-  }
-  if (all_equal || factors[farthest] == 0) return;
-  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_SCALE, NULL, NULL}, sf_fit_left(fit, predict_own_scale, factors),
-               "each rank's part is scaled by a factor of its own: rank %d's by %.6g", fit->v->shards[farthest].rank, factors[farthest]);
 }
 
 /* Each logical row has a factor of its own. */
@@ -134,6 +103,35 @@ static void explain_row_scales(struct sf_fit *fit) {
   if (all_equal || 2 * off <= shape.rows || factors[farthest] == 0) return;
   sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_SCALE, NULL, NULL}, sf_fit_left(fit, predict_row_scale, factors),
                "each row is scaled by a factor of its own: row %lld by %.6g", (long long)farthest, factors[farthest]);
+}
+
+/* --- a constant -------------------------------------------------------------------------------------------------- */
+
+static void predict_offset(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
+  const double *offset = ctx;
+  const struct sf_fit_shard *s = &fit->shards[i];
+  for (int64_t k = 0; k < s->rows * s->cols; k++) local[k] = (float)((double)s->x[k] + *offset);
+}
+
+/* One number added to every element: a softmax over too many or too few columns moves each loss by the log of their ratio. */
+static void explain_offset(struct sf_fit *fit) {
+  enum { ELEMENTS_MIN = 4 }; /* some number is right for few */
+  double sum = 0, count = 0;
+  for (int32_t i = 0; i < fit->v->shard_count; i++) {
+    const struct sf_fit_shard *s = &fit->shards[i];
+    for (int64_t k = 0; k < s->rows * s->cols; k++) sum += (double)s->shard->data[k] - (double)s->x[k];
+    count += (double)(s->rows * s->cols);
+  }
+  const double offset = count > 0 ? sum / count : 0;
+  if (count < ELEMENTS_MIN || offset == 0 || !isfinite(offset)) return;
+  struct sf_factor by;
+  sf_factor_name(&by, fit->v, exp(fabs(offset)), 3 * fit->v->noise / sqrt(count));
+  const double left = sf_fit_left(fit, predict_offset, &offset);
+  if (*by.names != '\0')
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_OFFSET, "the log of a size is added", by.names}, left,
+                 "%.6g is %s every element, the log of %s", fabs(offset), offset > 0 ? "added to" : "taken from", by.names);
+  else
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_OFFSET, NULL, NULL}, left, "%.6g is added to every element", offset);
 }
 
 /* --- terms ----------------------------------------------------------------------------------------------------- */
@@ -177,8 +175,7 @@ static void explain_term(struct sf_fit *fit, const struct sf_diagnosis_related *
 
 /* --- other tensors' values ------------------------------------------------------------------------------------- */
 
-/* Each rank has the right value or the stale one; predicts the nearer one. stale NULL: zeros. */
-static void predict_stale(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
+void sf_fit_predict_stale(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
   const struct sf_diagnosis_related *stale = ctx;
   const struct sf_fit_shard *s = &fit->shards[i];
   const int64_t count = s->rows * s->cols;
@@ -194,7 +191,7 @@ static void predict_stale(struct sf_fit *fit, int32_t i, float *local, const voi
 static void explain_added_to(struct sf_fit *fit, const struct sf_diagnosis_related *r) {
   enum { NONZERO_MIN = 8 }; /* a factor may fit fewer by chance */
   struct added_term added = {r, 0};
-  if (fit->replicas_differ || count_nonzero(r->x, fit->v->shape.rows * fit->v->shape.cols) < NONZERO_MIN) return;
+  if (fit->replicas_differ || sf_fit_count_nonzero(r->x, fit->v->shape.rows * fit->v->shape.cols) < NONZERO_MIN) return;
   added.times = projection(fit, gather_term, &added, true);
   if (!(added.times > 0)) return;
   const bool is_once = is_near(added.times, 1, 1e-3);
@@ -206,12 +203,12 @@ static void explain_added_to(struct sf_fit *fit, const struct sf_diagnosis_relat
 
 static void explain_stale(struct sf_fit *fit) {
   const struct sf_tensor_view *v = fit->v;
-  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_STALE, "zeros", NULL}, sf_fit_left(fit, predict_stale, NULL),
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_STALE, "zeros", NULL}, sf_fit_left(fit, sf_fit_predict_stale, NULL),
                "zeros stand in place of the value: left out, never written, or cleared too early");
   for (int32_t k = 0; k < v->related_count; k++) {
     const struct sf_diagnosis_related *r = &v->related[k];
     if (r->relation == SF_RELATED_STALE)
-      sf_fit_offer(fit, (struct sf_cause){r->cls, "another value", cause_of(r)}, sf_fit_left(fit, predict_stale, r),
+      sf_fit_offer(fit, (struct sf_cause){r->cls, "another value", cause_of(r)}, sf_fit_left(fit, sf_fit_predict_stale, r),
                    "the value is that of %s", r->name);
     if (r->relation == SF_RELATED_STALE && (v->kind == SF_KIND_MAIN_GRAD || v->kind == SF_KIND_WGRAD || v->kind == SF_KIND_ACT_GRAD))
       explain_added_to(fit, r);
@@ -291,38 +288,14 @@ static void explain_precision(struct sf_fit *fit) {
                error);
 }
 
-/* --- suppositions ---------------------------------------------------------------------------------------------- */
-
-/* What follows from the numbers alone goes before what another run of the reference shows, since some of that comes to the same. Of
- * suppositions the one that leaves least is offered; with it the next one that makes the very same tensor. */
-void sf_explain_supposed(struct sf_fit *fit) {
-  const struct sf_diagnosis_related *best = NULL, *same = NULL;
-  const bool is_named = sf_diagnosis_says_why(&fit->best);
-  double least = INFINITY;
-  if (is_named && sf_fit_is_exact(fit->best.left)) return;
-  for (int32_t k = 0; k < fit->v->related_count; k++) {
-    const struct sf_diagnosis_related *r = &fit->v->related[k];
-    if (r->relation != SF_RELATED_SUPPOSED) continue;
-    const double left = sf_fit_left(fit, predict_stale, r);
-    if (left < least)
-      best = r, same = NULL, least = left;
-    else if (best != NULL && same == NULL && left == least && strcmp(cause_of(r), cause_of(best)) != 0 &&
-             memcmp(r->x, best->x, tensor_bytes(fit->v)) == 0)
-      same = r;
-  }
-  if (best == NULL) return;
-  if (!is_named && sf_fit_is_exact(least) && sf_fit_accepts(fit, least)) fit->best.cls = SF_DIAGNOSIS_UNKNOWN; /* tells only where */
-  sf_fit_offer(fit, (struct sf_cause){best->cls, "as if", cause_of(best)}, least, "the value is as if %s%s%s", best->name,
-               same != NULL ? ", or as if " : "", same != NULL ? same->name : "");
-}
-
 void sf_explain_values(struct sf_fit *fit) {
   const struct sf_tensor_view *v = fit->v;
   explain_stale(fit);
   for (int32_t k = 0; k < v->related_count; k++)
     if (v->related[k].relation == SF_RELATED_TERM) explain_term(fit, &v->related[k]);
   explain_scale(fit);
-  explain_own_scales(fit);
+  explain_offset(fit);
+  sf_explain_own_scales(fit);
   explain_row_scales(fit);
   explain_variants(fit);
   explain_precision(fit);

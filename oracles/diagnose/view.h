@@ -22,7 +22,8 @@
   X(SHIFTED, "shifted", "rows, elements of a vector or layers of a stage, moved by a constant")                                            \
   X(MISSING_TERM, "missing_term", "a term or a module is left out")                                                                        \
   X(REPEATED_TERM, "repeated_term", "a term of the sum is added several times")                                                            \
-  X(SCALE, "scale", "a constant factor")                                                                                                   \
+  X(SCALE, "scale", "a constant factor, of the whole or of a term")                                                                        \
+  X(OFFSET, "offset", "a constant added to every element")                                                                                 \
   X(OTHER_SETTING, "other_setting", "as it would be with another value of a setting")                                                      \
   X(OTHER_FORMULA, "other_formula", "as a formula gives it that is often taken for the right one")                                         \
   X(LOW_PRECISION, "low_precision", "rounded to fewer bits than promised")                                                                 \
@@ -109,6 +110,7 @@ struct sf_diagnosis_related {
   char name[128];              /* VARIANT: the whole sentence */
   const char *cause;           /* the name without numbers; NULL: it has none */
   bool names_rank;             /* VARIANT: .. behind "rank 3 " */
+  char without[64];            /* SUPPOSED: what x leaves out, so that a rank may hold a share of it; "": nothing */
   struct sf_shape shape;
   const float *x;
   double weight;            /* SUMMAND */

@@ -5,10 +5,54 @@ static void test_diagnose_factor_of_each_rank_is_scale(void **state) {
   (void)state;
   static struct bench b;
   bench_open(&b, 4, 1, 8, 6, SF_CUT_SEQUENCE, SF_CUT_NONE);
-  static const float factors[4] = {1, 0.75f, 1.5f, 1};
+  static const float factors[4] = {1, 0.75f, 1.75f, 1};
   for (int32_t rank = 0; rank < 4; rank++)
     for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] *= factors[rank];
-  diagnose_says(&b, SF_DIAGNOSIS_SCALE, "rank 2's by 1.5");
+  diagnose_says(&b, SF_DIAGNOSIS_SCALE, "a factor of each rank's own: rank 2's by 1.75");
+}
+
+/* Counts of 4, 6, 2 and 4 in place of 4, their mean; the second time of a term alone. */
+static void test_diagnose_division_by_own_counts_is_a_mean_of_means(void **state) {
+  (void)state;
+  static const float counts[4] = {4, 6, 2, 4};
+  for (int of_term = 0; of_term < 2; of_term++) {
+    static struct bench b;
+    bench_open(&b, 4, 1, 8, 6, SF_CUT_SEQUENCE, SF_CUT_NONE);
+    struct sf_diagnosis_related *without = of_term ? relate(&b, SF_RELATED_SUPPOSED, 84) : NULL;
+    if (of_term) snprintf(without->without, sizeof without->without, "the loss");
+    for (int32_t rank = 0; rank < 4; rank++) {
+      float base[48] = {0};
+      if (of_term) shard_gather(base, b.extra[0], b.p.spec.shape, &b.shards[rank].map);
+      for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] = base[i] + 4 / counts[rank] * (b.data[rank][i] - base[i]);
+    }
+    diagnose_says(&b, SF_DIAGNOSIS_SCALE,
+                  of_term
+                      ? "what the loss adds is a mean of means over tp: each rank divides by a count of its own; rank 2's is scaled by 2"
+                      : "the value is a mean of means over tp: each rank divides by a count of its own; rank 2's is scaled by 2");
+  }
+}
+
+static void test_diagnose_scaled_term_is_scale(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 1, 8, 6, SF_CUT_NONE, SF_CUT_NONE);
+  snprintf(relate(&b, SF_RELATED_SUPPOSED, 85)->without, sizeof b.related[0].without, "the loss");
+  for (int32_t rank = 0; rank < 2; rank++)
+    for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] = 0.5f * (b.x[i] + b.extra[0][i]);
+  diagnose_says(&b, SF_DIAGNOSIS_SCALE, "what the loss adds is scaled by 0.5 = 1 / tp;");
+}
+
+static void test_diagnose_constant_is_offset(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 4, 1, 8, 6, SF_CUT_NONE, SF_CUT_NONE);
+  for (int32_t rank = 0; rank < 4; rank++)
+    for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] += 1.3862944f;
+  diagnose_says(&b, SF_DIAGNOSIS_OFFSET, "1.38629 is added to every element, the log of tp;");
+  shards_fill(&b);
+  for (int32_t rank = 0; rank < 4; rank++)
+    for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] += 1.1f;
+  diagnose_says(&b, SF_DIAGNOSIS_OFFSET, "1.1 is added to every element;");
 }
 
 static void test_diagnose_factor_of_one_replica_is_no_scale(void **state) {
@@ -282,6 +326,9 @@ static void test_diagnose_norm_is_a_repeated_term_only_by_a_size_of_the_case(voi
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_diagnose_factor_of_each_rank_is_scale),
+      cmocka_unit_test(test_diagnose_division_by_own_counts_is_a_mean_of_means),
+      cmocka_unit_test(test_diagnose_scaled_term_is_scale),
+      cmocka_unit_test(test_diagnose_constant_is_offset),
       cmocka_unit_test(test_diagnose_factor_of_one_replica_is_no_scale),
       cmocka_unit_test(test_diagnose_pieces_of_another_replica_are_neighbour),
       cmocka_unit_test(test_diagnose_all_pieces_of_another_microbatch_are_stale),
