@@ -5,10 +5,10 @@
 #include "harness/check/merge.h"
 
 struct sf_block {
-  int64_t begin, end;    /* elements of the logical tensor, row-major */
-  int64_t row;           /* in which it begins */
-  int64_t row_length;    /* elements of each row that are in it */
-  bool parts;            /* it is a part of one row */
+  int64_t begin, end;         /* elements of the logical tensor, row-major */
+  int64_t row;                /* in which it begins */
+  int64_t row_length;         /* elements of each row that are in it */
+  bool parts;                 /* it is a part of one row */
   bool first_part, last_part; /* of its rows: both true when they are whole */
 };
 

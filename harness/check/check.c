@@ -404,8 +404,8 @@ static enum sf_status prepare(struct sf_checking *checking) {
 }
 
 enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_set *reference, const struct sf_noise_file *noise,
-                            const struct sf_trace_set *candidate, struct sf_error *error) {
-  struct sf_checking checking = {.reference = reference, .candidate = candidate, .noise = noise, .error = error};
+                            const struct sf_trace_set *candidate, const struct sf_suppositions *supposed, struct sf_error *error) {
+  struct sf_checking checking = {.reference = reference, .candidate = candidate, .noise = noise, .supposed = supposed, .error = error};
   enum sf_status status = SF_OK;
   if (noise->has_mode && noise->isolated && !candidate->isolated)
     return sf_error_set(error, SF_EINPUT, "%s: is end to end, but the noise levels are of isolated runs", candidate->path);

@@ -44,10 +44,21 @@ struct sf_check_report {
       start_differ; /* parameters before step 0; those that differ in value, of which all later findings may be consequences */
 };
 
-/* Streams: memory does not grow with the size of tensors. reference has one rank. SF_EINPUT or SF_EIO when a file cannot be read to its
- * end, SF_ENOMEM. *out is written only on success. */
+/* Runs of the reference with one mistake each, for the diagnosis: texts as in struct sf_diagnosis_related. */
+struct sf_supposed_run {
+  struct sf_trace_set set;
+  char name[128], without[64];
+};
+struct sf_suppositions {
+  int32_t count;
+  struct sf_supposed_run *runs;
+};
+
+/* Streams: memory does not grow with the size of tensors. reference has one rank. supposed: NULL for none. SF_EINPUT or SF_EIO when a file
+ * cannot be read to its end, SF_ENOMEM. *out is written only on success. */
 enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_set *reference, const struct sf_noise_file *noise,
-                            const struct sf_trace_set *candidate, struct sf_error *error) SF_MUST_USE;
+                            const struct sf_trace_set *candidate, const struct sf_suppositions *supposed,
+                            struct sf_error *error) SF_MUST_USE;
 /* Whether all findings would stay if bounds were so many times wider. */
 bool sf_check_report_holds(const struct sf_check_report *report, double times);
 void sf_check_report_destroy(struct sf_check_report *report); /* takes NULL and what is zeroed */

@@ -191,8 +191,7 @@ static enum sf_status add_noise(struct sf_window *window, const struct sf_check_
   view->noise = level_of(result->tensor_noise, sf_row_norms(norms, view->x, shape.rows, shape.cols));
   if (result->row < 0 || result->cls != SF_CLASS_TOLERANCE || shape.rows < 2) return SF_OK;
   const struct sf_st_entry *vector = sf_st_find(&noise->file.file, window->reference->text);
-  const enum sf_status status =
-      sf_noise_rows(levels, noise, vector, window->begin / shape.cols, shape.rows, window->checking->error);
+  const enum sf_status status = sf_noise_rows(levels, noise, vector, window->begin / shape.cols, shape.rows, window->checking->error);
   for (int64_t r = 0; r < shape.rows && status == SF_OK; r++) levels[r] = level_of(levels[r], norms[r]);
   view->row_noise = levels;
   return status;

@@ -9,12 +9,13 @@
 struct sf_step_norm {
   int64_t step;
   double squares, uncut_squares, expert_squares; /* of all; of those that ranks hold whole; of experts */
-  bool incomplete; /* some could not be merged */
+  bool incomplete;                               /* some could not be merged */
 };
 
 struct sf_checking {
   const struct sf_trace_set *reference, *candidate;
   const struct sf_noise_file *noise;
+  const struct sf_suppositions *supposed; /* NULL: none */
   struct sf_merger *of_reference, *of_candidate;
   double *wide[2], *row_noise; /* of one block */
   unsigned char *bytes[2];

@@ -15,16 +15,22 @@ struct relating {
   enum sf_status status;
 };
 
-static struct sf_diagnosis_related *add(struct relating *to, enum sf_relation relation, const struct sf_trace_tensor *tensor) {
+/* Adds a tensor of the reference, or of another run. */
+static struct sf_diagnosis_related *add_of(struct relating *to, enum sf_relation relation, const struct sf_trace_set *set,
+                                           const struct sf_trace_tensor *tensor) {
   struct sf_window *window = to->window;
   struct sf_tensor_view *view = &window->view;
   if (to->status != SF_OK || view->related_count == RELATED_MAX) return NULL;
   float *x = sf_window_alloc(window, window->end - window->begin, sizeof *x);
-  to->status = x == NULL ? SF_ENOMEM : sf_window_load(x, window, window->checking->reference, tensor);
+  to->status = x == NULL ? SF_ENOMEM : sf_window_load(x, window, set, tensor);
   if (to->status != SF_OK) return NULL;
   struct sf_diagnosis_related *r = &to->at[view->related_count++];
   *r = (struct sf_diagnosis_related){.relation = relation, .cls = SF_DIAGNOSIS_STALE, .shape = view->shape, .x = x, .rank = -1};
   return r;
+}
+
+static struct sf_diagnosis_related *add(struct relating *to, enum sf_relation relation, const struct sf_trace_tensor *tensor) {
+  return add_of(to, relation, to->window->checking->reference, tensor);
 }
 
 /* --- names ------------------------------------------------------------------------------------------------------- */
@@ -96,6 +102,20 @@ static void relate_term(struct relating *to, const struct sf_trace_tensor *other
   if (r != NULL) snprintf(r->name, sizeof r->name, is_bias ? "the bias" : "the module's input");
 }
 
+/* --- suppositions -------------------------------------------------------------------------------------------------- */
+
+/* Adds what another run of the reference made of the tensor. */
+static void relate_supposed(struct relating *to, const struct sf_supposed_run *run) {
+  const struct sf_trace_tensor *tensor = sf_trace_set_find(&run->set, to->window->reference->text);
+  if (tensor == NULL || !sf_tensor_same_shape(tensor, to->window->reference)) return;
+  struct sf_diagnosis_related *r = add_of(to, SF_RELATED_SUPPOSED, &run->set, tensor);
+  if (r == NULL) return;
+  r->cls = SF_DIAGNOSIS_OTHER_SETTING;
+  r->cause = run->without;
+  memcpy(r->name, run->name, sizeof run->name);
+  memcpy(r->without, run->without, sizeof run->without);
+}
+
 enum sf_status sf_window_relate(struct sf_window *window) {
   struct relating to = {.window = window, .at = sf_window_alloc(window, RELATED_MAX, sizeof *to.at)};
   if (to.at == NULL) return SF_ENOMEM;
@@ -104,5 +124,7 @@ enum sf_status sf_window_relate(struct sf_window *window) {
     relate_term(&to, &window->checking->reference->tensors[i]);
     relate_stale(&to, &window->checking->reference->tensors[i]);
   }
+  const struct sf_suppositions *supposed = window->checking->supposed;
+  for (int32_t i = 0; supposed != NULL && i < supposed->count && to.status == SF_OK; i++) relate_supposed(&to, &supposed->runs[i]);
   return to.status;
 }

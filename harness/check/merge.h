@@ -8,10 +8,10 @@ enum { SF_BLOCK_ELEMENTS = 1 << 15 };
 
 /* What the blocks so far showed. First elements are the lowest, in row-major order; -1 = none. */
 struct sf_merge_report {
-  int64_t gap_first, gap_count;                    /* elements that no rank holds */
-  int64_t conflict_first, conflict_count;          /* elements in which replicas differ */
-  int32_t conflict_rank, conflict_holder;          /* of the first: the higher rank, and the lowest one that holds it too */
-  double replica_squares;                          /* the largest squared distance of a rank's replica to the merged tensor */
+  int64_t gap_first, gap_count;           /* elements that no rank holds */
+  int64_t conflict_first, conflict_count; /* elements in which replicas differ */
+  int32_t conflict_rank, conflict_holder; /* of the first: the higher rank, and the lowest one that holds it too */
+  double replica_squares;                 /* the largest squared distance of a rank's replica to the merged tensor */
 };
 
 struct sf_merger;

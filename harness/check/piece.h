@@ -6,7 +6,9 @@
 #include "harness/tensor/safetensors.h"
 
 /* `len` logical indices from `start` on, at local index `local`. sum: 0, or the number of the sum that they are summands of. */
-struct sf_index_run { int64_t start, len, local, sum; };
+struct sf_index_run {
+  int64_t start, len, local, sum;
+};
 
 /* Runs in the order of their starts; they do not overlap unless the piece says so. */
 struct sf_index_dim {
@@ -44,7 +46,9 @@ enum sf_status sf_piece_create(struct sf_piece **out, const struct sf_piece_sour
                                const char **reason) SF_MUST_USE;
 
 /* Elements next to each other both in the logical tensor (row-major) and in the piece's data. */
-struct sf_segment { int64_t logical, local, count; };
+struct sf_segment {
+  int64_t logical, local, count;
+};
 
 /* The segments of logical elements [begin, end) that are summands of sum `sum` (0: no summands), in the order of logical elements; at most
  * end - begin. The piece must not overlap. Returns their number. */

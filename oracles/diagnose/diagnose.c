@@ -83,15 +83,15 @@ bool sf_fit_accepts(const struct sf_fit *fit, double left) {
   return fit->baseline > 0 && isfinite(left) && left <= (bound < most ? bound : most);
 }
 
-/* Classes stand in the order of preference, for when several fit. */
-static bool is_better(const struct sf_diagnosis *best, enum sf_diagnosis_class cls, double left) {
+/* Classes stand in the order of preference, for when several fit; within a class what names a mistake goes before what does not. */
+static bool is_better(const struct sf_diagnosis *best, const struct sf_cause *cause, double left) {
   if (best->cls == SF_DIAGNOSIS_UNKNOWN) return true;
   const double was = sf_larger(best->left, FITS), now = sf_larger(left, FITS);
-  return now < was || (now == was && cls < best->cls);
+  return now < was || (now == was && (cause->cls < best->cls || (cause->cls == best->cls && cause->what != NULL && *best->cause == '\0')));
 }
 
 void sf_fit_offer(struct sf_fit *fit, struct sf_cause cause, double left, const char *format, ...) {
-  const bool fits = sf_fit_accepts(fit, left) && is_better(&fit->best, cause.cls, left);
+  const bool fits = sf_fit_accepts(fit, left) && is_better(&fit->best, &cause, left);
   const bool is_nearest = left < fit->nearest.left;
   if (!fits && !is_nearest) return;
   struct sf_diagnosis offered = {.cls = cause.cls, .left = left};

@@ -338,10 +338,11 @@ static void explain_weights(struct sf_fit *fit) {
   if (fit->replicas_differ || w.count < 2 || fit->v->shape.rows * fit->v->shape.cols < 4 * w.count || !fit_weights(&w, fit)) return;
   for (int32_t k = 0; k < w.count; k++) {
     const size_t length = strlen(text);
-    w.weight[k] = round(w.weight[k]);
+    w.weight[k] = fabs(round(w.weight[k])) > 0 ? round(w.weight[k]) : 0; /* no -0 */
     if (w.weight[k] < 0 || w.weight[k] > w.count + fit->v->data_ranks) return;
     if (w.weight[k] != 1)
-      snprintf(text + length, sizeof text - length, "%s microbatch %d %.0f times", length > 0 ? "," : "", w.of[k]->microbatch, w.weight[k]);
+      snprintf(text + length, sizeof text - length, "%s microbatch %d%s %.0f times", length > 0 ? "," : "", w.of[k]->microbatch,
+               w.of[k]->call > 0 ? "'s other use" : "", w.weight[k]);
     are_equal &= w.weight[k] == w.weight[0];
   }
   if (are_equal) return;

@@ -27,6 +27,10 @@ class CampaignTest(unittest.TestCase):
                                "--set", "layout.dp=2", "--set", "model.num_moe_experts=null")
         self.assertEqual((result["corpus"], result["corpus_failed"], [item for item in result["items"] if item["state"] == "gone"]), (len(FIRST), 0, []), text)
 
+    def test_replay_runs_the_reference_without_what_is_wrong_and_says_so(self):
+        seen, text = run("replay", f"{FOLDER}/z-loss-padding.json")
+        self.assertIn("what model.moe_z_loss_coeff adds is a mean of means over cp", seen["diagnosis"]["text"], text)
+
     def test_campaign_finds_shrinks_and_writes_a_script(self):
         with tempfile.TemporaryDirectory() as folder:
             result, text = run("fuzz", "--target", "megatron-core", "--cases", "1", "--jobs", "1", "--seed", "3", "--shrink-budget", "30", "--out", folder,

@@ -99,7 +99,7 @@ static enum sf_status judge(struct judging *judging, const char *path, struct sf
   struct sf_trace_set candidate = {0};
   struct sf_check_report report = {0};
   enum sf_status status = sf_input_status(sf_trace_set_open(&candidate, path, error));
-  if (status == SF_OK) status = sf_input_status(sf_check_run(&report, &judging->reference, &judging->noise, &candidate, error));
+  if (status == SF_OK) status = sf_input_status(sf_check_run(&report, &judging->reference, &judging->noise, &candidate, NULL, error));
   if (status == SF_OK) {
     if (judging->flags->table) sf_check_table(stdout, &report);
     struct sf_text text = {0};

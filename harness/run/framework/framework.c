@@ -41,6 +41,7 @@ struct sf_framework {
   struct sf_description *description;
   int64_t cases, requests, restarts;
   int32_t unstarted; /* cases in a row whose set did not start */
+  bool supposes;     /* a finding's diagnosis may run the reference with mistakes */
 };
 
 /* --- sets ------------------------------------------------------------------------------------------------------- */
@@ -329,10 +330,68 @@ static enum sf_status judge(struct sf_framework *f, struct sf_framework_outcome 
     *outcome = before;
     if (f->draws_made < stages[i]) status = run_draws(f, &good, outcome, c, folder, f->reference, stages[i], error);
     noise_path(noise, sizeof noise, f, f->reference, stages[i]);
-    if (status == SF_OK && good) status = sf_framework_judge(&good, &sure, outcome, noise, stages[i], f->reference, candidate, error);
+    if (status == SF_OK && good) status = sf_framework_judge(&good, &sure, outcome, noise, stages[i], f->reference, candidate, NULL, error);
     sure = sure && (*f->anchors || outcome->verdict == SF_VERDICT_PASS);
   }
   if (status != SF_OK || !good) *f->reference = '\0'; /* it may be the file that cannot be read any more */
+  return status;
+}
+
+enum { SUPPOSED_MAX = 24 };
+
+/* Runs the reference with this field at its plainest choice, and adds the run. A worker that does not take that leaves it out. */
+static enum sf_status suppose(struct sf_framework *f, struct sf_suppositions *supposed, const int64_t *row, int32_t field,
+                              const char *folder, struct sf_error *error) {
+  struct sf_framework_outcome outcome = {.lack = ""};
+  struct sf_supposed_run *run = &supposed->runs[supposed->count];
+  char path[SF_FRAMEWORK_PATH];
+  int64_t other[SF_SPACE_FIELDS_MAX];
+  bool good = false;
+  memcpy(other, row, sizeof other);
+  other[field] = 0;
+  json_t *c = sf_description_case(other, f->description, SF_DESCRIPTION_ALL);
+  char *was = sf_description_choice_text(f->description, field, row[field]), *is = sf_description_choice_text(f->description, field, 0);
+  enum sf_status status = c != NULL && was != NULL && is != NULL ? SF_OK : SF_ENOMEM;
+  snprintf(path, sizeof path, "%.370s/supposed-%d", folder, supposed->count);
+  if (status == SF_OK && sf_description_refusal(f->description, c) == NULL)
+    status = run_one(f, &good, &outcome, c, "reference", -1, path, error);
+  if (status == SF_OK && good && sf_trace_set_open(&run->set, path, NULL) == SF_OK) {
+    const char *name = sf_description_field_path(f->description, field);
+    snprintf(run->name, sizeof run->name, "%.60s were %.20s: here it is %.20s", name, is, was);
+    snprintf(run->without, sizeof run->without, "%.63s", name);
+    supposed->count++;
+  } else {
+    sf_remove_tree(path);
+  }
+  json_decref(c);
+  free(was);
+  free(is);
+  return status;
+}
+
+/* Judges once more, with runs of the reference in which one choice after the other is not made, so that the diagnosis can say "as if". */
+static enum sf_status judge_supposing(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *c, const char *folder,
+                                      const char *candidate, const struct sf_framework_outcome *before, struct sf_error *error) {
+  struct sf_supposed_run *runs = sf_alloc(SUPPOSED_MAX * sizeof *runs);
+  struct sf_suppositions supposed = {.runs = runs};
+  struct sf_framework_outcome again = *before;
+  char noise[SF_FRAMEWORK_PATH], path[SF_FRAMEWORK_PATH];
+  int64_t row[SF_SPACE_FIELDS_MAX];
+  bool good = true, sure;
+  const int32_t draws = f->draws_made;
+  enum sf_status status = runs != NULL ? sf_description_row(row, f->description, c, error) : SF_ENOMEM;
+  for (int32_t i = 0; status == SF_OK && i < sf_description_field_count(f->description) && supposed.count < SUPPOSED_MAX; i++)
+    if (row[i] > 0 && !sf_description_field_is_layout(f->description, i)) status = suppose(f, &supposed, row, i, folder, error);
+  noise_path(noise, sizeof noise, f, f->reference, draws);
+  if (status == SF_OK && supposed.count > 0)
+    status = sf_framework_judge(&good, &sure, &again, noise, draws, f->reference, candidate, &supposed, error);
+  if (status == SF_OK && good && supposed.count > 0) *outcome = again;
+  for (int32_t i = 0; i < supposed.count; i++) {
+    sf_trace_set_close(&runs[i].set);
+    snprintf(path, sizeof path, "%.370s/supposed-%d", folder, i);
+    if (!f->options.keep) sf_remove_tree(path);
+  }
+  sf_free(runs);
   return status;
 }
 
@@ -413,7 +472,11 @@ static enum sf_status run_case(struct sf_framework *f, struct sf_framework_outco
   if (status == SF_OK && is_first) status = run_candidate_first(f, &good, outcome, c, folder, candidate, error);
   if (status == SF_OK && good) status = make_reference(f, &good, outcome, c, folder, error);
   if (status == SF_OK && good && !is_first) status = run_one(f, &good, outcome, c, "candidate", -1, candidate, error);
+  const struct sf_framework_outcome before = *outcome;
   if (status == SF_OK && good) status = judge(f, outcome, c, folder, candidate, error);
+  const bool is_wrong = outcome->verdict == SF_VERDICT_FINDING && outcome->what.cls == SF_CLASS_TOLERANCE;
+  if (status == SF_OK && good && f->supposes && is_wrong && f->draws_made > 0)
+    status = judge_supposing(f, outcome, c, folder, candidate, &before, error);
   if (!f->options.keep) sf_remove_tree(candidate);
   if (!f->options.keep && *f->anchors) sf_remove_tree(f->anchors);
   return status;
@@ -485,6 +548,8 @@ enum sf_status sf_framework_ask_script(struct sf_framework *f, char *out, size_t
   sf_worker_report_clear(&report);
   return status;
 }
+
+void sf_framework_suppose(struct sf_framework *f, bool supposes) { f->supposes = supposes; }
 
 bool sf_framework_is_exhausted(const struct sf_framework *f) { return f->unstarted >= UNSTARTED_MAX; }
 

@@ -54,6 +54,8 @@ int64_t sf_framework_restarts(const struct sf_framework *framework);        /* s
  * when stopped; SF_EUSAGE when the folder for traces is gone; SF_ENOMEM. */
 enum sf_status sf_framework_run(struct sf_framework *framework, struct sf_framework_outcome *outcome, const json_t *complete,
                                 struct sf_error *error) SF_MUST_USE;
+/* Whether the cases that follow are diagnosed with runs of the reference in which one choice of the case after the other is not made. */
+void sf_framework_suppose(struct sf_framework *framework, bool supposes);
 /* Asks the worker for a program that shows what a complete case does. first: name of the first wrong tensor, or "". SF_EIO with the
  * worker's reason; SF_EINPUT: no text, or one longer than size. */
 enum sf_status sf_framework_ask_script(struct sf_framework *framework, char *out, size_t size, const json_t *complete, const char *first,

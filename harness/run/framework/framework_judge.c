@@ -3,7 +3,6 @@
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
 #include "harness/base/names.h"
-#include "harness/check/check.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -110,14 +109,15 @@ static bool is_sure(const struct sf_check_report *report, int32_t draws) {
 }
 
 enum sf_status sf_framework_judge(bool *good, bool *sure, struct sf_framework_outcome *outcome, const char *noise, int32_t draws,
-                                  const char *reference, const char *candidate, struct sf_error *error) {
+                                  const char *reference, const char *candidate, const struct sf_suppositions *supposed,
+                                  struct sf_error *error) {
   struct sf_trace_set reference_set = {0}, candidate_set = {0};
   struct sf_noise_file levels = {0};
   struct sf_check_report report = {0};
   enum sf_status status = sf_trace_set_open(&reference_set, reference, error);
   if (status == SF_OK) status = sf_noise_open(&levels, noise, &reference_set, error);
   if (status == SF_OK) status = sf_trace_set_open(&candidate_set, candidate, error);
-  if (status == SF_OK) status = sf_check_run(&report, &reference_set, &levels, &candidate_set, error);
+  if (status == SF_OK) status = sf_check_run(&report, &reference_set, &levels, &candidate_set, supposed, error);
   if (status == SF_OK) status = outcome_of_report(outcome, &report);
   *sure = status == SF_OK && is_sure(&report, draws);
   *good = status == SF_OK;

@@ -2,6 +2,7 @@
 #ifndef SF_RUN_FRAMEWORK_JUDGE_H
 #define SF_RUN_FRAMEWORK_JUDGE_H
 
+#include "harness/check/check.h"
 #include "harness/run/framework/framework.h"
 
 /* Turns a failure to read a trace, or to write beside it, into an outcome. A broken trace is the fault of the worker that wrote it: a
@@ -20,6 +21,7 @@ enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outco
  * sf_framework_blame makes of that. *sure: more perturbed runs than these `draws` would change nothing, since no tensor is flagged, or
  * each by more than few runs may be off. */
 enum sf_status sf_framework_judge(bool *good, bool *sure, struct sf_framework_outcome *outcome, const char *noise, int32_t draws,
-                                  const char *reference, const char *candidate, struct sf_error *error) SF_MUST_USE;
+                                  const char *reference, const char *candidate, const struct sf_suppositions *supposed,
+                                  struct sf_error *error) SF_MUST_USE;
 
 #endif

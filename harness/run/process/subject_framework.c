@@ -36,6 +36,7 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
   else if (!bench->framework)
     outcome->status = sf_framework_create(&bench->framework, &report, bench->options->framework, &error);
   if (outcome->status == SF_OK) {
+    sf_framework_suppose(bench->framework, job->diagnose);
     sf_framework_trial(bench->framework, &job->c, outcome);
     sf_outcome_turn_to_wanted(outcome, job);
   } else {

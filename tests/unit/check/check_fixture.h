@@ -57,15 +57,17 @@ struct judged {
 };
 
 /* DIR/FOLDER, judged by DIR/ref. */
-static inline void judged_open(struct judged *out, const char *dir, const char *folder) {
+static inline void judged_open_supposing(struct judged *out, const char *dir, const char *folder, const struct sf_suppositions *supposed) {
   char path[400];
   struct sf_error error = {SF_OK, ""};
   out->reference = set_open(dir, "ref");
   out->candidate = set_open(dir, folder);
   snprintf(path, sizeof path, "%s/ref/noise.safetensors", dir);
   if (sf_noise_open(&out->noise, path, &out->reference, &error) != SF_OK) fail_msg("%s", error.text);
-  if (sf_check_run(&out->report, &out->reference, &out->noise, &out->candidate, &error) != SF_OK) fail_msg("%s", error.text);
+  if (sf_check_run(&out->report, &out->reference, &out->noise, &out->candidate, supposed, &error) != SF_OK) fail_msg("%s", error.text);
 }
+
+static inline void judged_open(struct judged *out, const char *dir, const char *folder) { judged_open_supposing(out, dir, folder, NULL); }
 
 static inline void judged_close(struct judged *j) {
   sf_check_report_destroy(&j->report);

@@ -133,7 +133,7 @@ static void test_check_run_isolated_candidate_of_an_anchored_reference_is_refuse
   struct sf_error error = {SF_OK, ""};
   snprintf(path, sizeof path, "%s/ref/noise.safetensors", (char *)*state);
   assert_int_equal(sf_noise_open(&j.noise, path, &j.reference, &error), SF_OK);
-  assert_int_equal(sf_check_run(&j.report, &j.reference, &j.noise, &j.candidate, &error), SF_EINPUT);
+  assert_int_equal(sf_check_run(&j.report, &j.reference, &j.noise, &j.candidate, NULL, &error), SF_EINPUT);
   assert_non_null(strstr(error.text, "is isolated, but the reference was given"));
   judged_close(&j);
 }
@@ -309,6 +309,33 @@ static void test_check_run_causes_are_named(void **state) {
   }
 }
 
+/* Another run of the reference: the candidate holds what it made, or half of what it leaves out. */
+static void test_check_run_names_what_a_supposed_run_makes(void **state) {
+  static const char *const texts[] = {"other_setting: the value is as if depth were 1: here it is 2;",
+                                      "scale: what depth adds is scaled by 0.5"};
+  struct sf_supposed_run run = {.name = "depth were 1: here it is 2", .without = "depth"};
+  const struct sf_suppositions supposed = {1, &run};
+  float x[COUNT], other[COUNT], got[COUNT];
+  act_reference(*state);
+  fill(x, 0);
+  for (int i = 0; i < COUNT; i++) other[i] = (float)(i * i % 7) - 2.5f;
+  const struct part of_other = act_part(ACT, other), of_candidate = act_part(ACT, got);
+  rank_write(*state, "other", 0, 1, "e2e", &of_other, 1);
+  run.set = set_open(*state, "other");
+  for (int half = 0; half < 2; half++) {
+    for (int i = 0; i < COUNT; i++) got[i] = half ? 0.5f * (x[i] + other[i]) : other[i];
+    for (int rank = 0; rank < 2; rank++) rank_write(*state, "c", rank, 2, "e2e", &of_candidate, 1);
+    struct judged j;
+    char text[400];
+    judged_open_supposing(&j, *state, "c", &supposed);
+    const struct sf_diagnosis *diagnosis = &j.report.culprits[0].diagnosis;
+    snprintf(text, sizeof text, "%s: %s", sf_diagnosis_class_name(diagnosis->cls), diagnosis->text);
+    if (strncmp(text, texts[half], strlen(texts[half])) != 0) fail_msg("%s", text);
+    judged_close(&j);
+  }
+  sf_trace_set_close(&run.set);
+}
+
 /* Of a tensor that is too large the rows, or elements, round the error are looked at; which rows are wrong it cannot say. */
 static void assert_large_is_looked_at(const char *dir, int64_t rows, int64_t cols, const char *scaled) {
   enum { LARGE_ROWS = 4096, LARGE_COLS = 128, LARGE = LARGE_ROWS * LARGE_COLS, WRONG_ROW = 4000 };
@@ -360,7 +387,7 @@ static void test_check_run_explaining_without_memory_fails_cleanly(void **state)
     assert_int_equal(sf_noise_open(&j.noise, noise, &j.reference, NULL), SF_OK);
     sf_alloc_fail_at(k);
     enum sf_status status = sf_trace_set_open(&j.candidate, path, NULL);
-    if (status == SF_OK) status = sf_check_run(&j.report, &j.reference, &j.noise, &j.candidate, NULL);
+    if (status == SF_OK) status = sf_check_run(&j.report, &j.reference, &j.noise, &j.candidate, NULL, NULL);
     const bool failed = sf_alloc_did_fail();
     sf_alloc_fail_at(0);
     assert_int_equal(status, failed ? SF_ENOMEM : SF_OK);
@@ -378,6 +405,7 @@ int main(void) {
       FOLDER_TEST(test_check_run_anchored_lists_what_follows_from_no_other),
       FOLDER_TEST(test_check_run_isolated_candidate_of_an_anchored_reference_is_refused),
       FOLDER_TEST(test_check_run_causes_are_named),
+      FOLDER_TEST(test_check_run_names_what_a_supposed_run_makes),
       FOLDER_TEST(test_check_run_large_tensor_is_looked_at_round_its_error),
       FOLDER_TEST(test_check_run_explaining_without_memory_fails_cleanly),
   };

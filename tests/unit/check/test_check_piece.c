@@ -6,7 +6,9 @@
 enum { ELEMENTS_MAX = 4096 };
 
 /* What a piece holds, element by element: local index and sum of each logical element, -1 where it is not held. */
-struct plain { int64_t local[ELEMENTS_MAX], sum[ELEMENTS_MAX], count, box; };
+struct plain {
+  int64_t local[ELEMENTS_MAX], sum[ELEMENTS_MAX], count, box;
+};
 
 static void plain_walk(struct plain *out, const struct sf_piece_source *source, int32_t d, int64_t logical, int64_t sum) {
   if (d == source->dim_count) {
@@ -131,11 +133,16 @@ static void test_piece_create_wrong_lists_are_refused_with_a_reason(void **state
     int64_t first, count, data;
     const char *reason;
   } table[] = {
-      {{-1, 2, 0, 0}, false, 0, 0, 2, "leaves the shape"},   {{7, 2, 0, 0}, false, 0, 0, 2, "leaves the shape"},
-      {{0, -1, 0, 0}, false, 0, 0, 2, "leaves the shape"},   {{0, INT64_MAX, 0, 0}, false, 0, 0, 2, "leaves the shape"},
-      {{INT64_MAX, 1, 0, 0}, false, 0, 0, 2, "leaves the shape"}, {{0, 4, 0, 0}, false, 0, 0, 3, "differ in shape"},
-      {{0, 4, 0, 0}, true, 3, 2, 2, "leaves the box"},       {{0, 4, 0, 0}, true, -1, 2, 2, "leaves the box"},
-      {{0, 4, 0, 0}, true, 1, INT64_MAX, 2, "leaves the box"}, {{0, 4, 0, 0}, true, 1, 2, 3, "differ in size"},
+      {{-1, 2, 0, 0}, false, 0, 0, 2, "leaves the shape"},
+      {{7, 2, 0, 0}, false, 0, 0, 2, "leaves the shape"},
+      {{0, -1, 0, 0}, false, 0, 0, 2, "leaves the shape"},
+      {{0, INT64_MAX, 0, 0}, false, 0, 0, 2, "leaves the shape"},
+      {{INT64_MAX, 1, 0, 0}, false, 0, 0, 2, "leaves the shape"},
+      {{0, 4, 0, 0}, false, 0, 0, 3, "differ in shape"},
+      {{0, 4, 0, 0}, true, 3, 2, 2, "leaves the box"},
+      {{0, 4, 0, 0}, true, -1, 2, 2, "leaves the box"},
+      {{0, 4, 0, 0}, true, 1, INT64_MAX, 2, "leaves the box"},
+      {{0, 4, 0, 0}, true, 1, 2, 3, "differ in size"},
       {{0, 4, 0, -1}, false, 0, 0, 4, "leaves the shape"},
   };
   for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {

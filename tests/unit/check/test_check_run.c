@@ -470,7 +470,7 @@ static void test_check_and_noise_any_failing_allocation_gives_no_memory(void **s
     enum sf_status status =
         sf_noise_make(path, &reference, &(struct sf_noise_draws){.sets = &candidate, .count = 1, .distinct_min = 1}, NULL);
     if (status == SF_OK) status = sf_noise_open(&noise, path, &reference, NULL);
-    if (status == SF_OK) status = sf_check_run(&report, &reference, &noise, &candidate, NULL);
+    if (status == SF_OK) status = sf_check_run(&report, &reference, &noise, &candidate, NULL, NULL);
     const bool failed = sf_alloc_did_fail();
     sf_alloc_fail_at(0);
     sf_check_report_destroy(&report);
