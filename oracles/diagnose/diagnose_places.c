@@ -304,10 +304,36 @@ static void explain_fused(struct sf_fit *fit, bool of_rows) {
   }
 }
 
+/* --- rows and columns ------------------------------------------------------------------------------------------ */
+
+/* The numbers lie as those of the transposed matrix do: of the whole one, or (*ctx) of what each rank holds. */
+static void predict_transposed(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
+  const bool *of_pieces = ctx;
+  const struct sf_fit_shard *s = &fit->shards[i];
+  const struct sf_shape shape = *of_pieces ? (struct sf_shape){s->rows, s->cols} : fit->v->shape;
+  const float *x = *of_pieces ? s->x : fit->v->x;
+  for (int64_t k = 0; k < count_of(s); k++) {
+    const int64_t at = *of_pieces ? k : s->shard->at[k];
+    local[k] = x[at % shape.rows * shape.cols + at / shape.rows];
+  }
+}
+
+static void explain_transposed(struct sf_fit *fit) {
+  if (fit->v->shape.rows < 2 || fit->v->shape.cols < 2) return;
+  for (int pieces = 0; pieces < 2; pieces++) {
+    const bool of_pieces = pieces != 0;
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_TRANSPOSED, of_pieces ? "pieces transposed" : "transposed", NULL},
+                 sf_fit_left(fit, predict_transposed, &of_pieces),
+                 of_pieces ? "each rank's piece is transposed: its numbers lie column by column"
+                           : "the matrix is transposed: its numbers lie column by column");
+  }
+}
+
 void sf_explain_places(struct sf_fit *fit) {
   explain_pieces(fit);
   explain_gathered(fit);
   explain_shift(fit);
+  explain_transposed(fit);
   if (is_fused(fit->v->fused.rows)) explain_fused(fit, true);
   if (is_fused(fit->v->fused.cols)) explain_fused(fit, false);
 }

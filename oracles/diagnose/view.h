@@ -20,6 +20,7 @@
   X(PERMUTED, "permuted", "each rank holds another rank's piece, and every piece is there")                                                \
   X(NEIGHBOUR, "neighbour", "a rank holds another rank's piece, and some piece is nowhere")                                                \
   X(SHIFTED, "shifted", "rows, elements of a vector or layers of a stage, moved by a constant")                                            \
+  X(TRANSPOSED, "transposed", "rows and columns exchanged")                                                                                \
   X(MISSING_TERM, "missing_term", "a term or a module is left out")                                                                        \
   X(REPEATED_TERM, "repeated_term", "a term of the sum is added several times")                                                            \
   X(SCALE, "scale", "a constant factor, of the whole or of a term")                                                                        \

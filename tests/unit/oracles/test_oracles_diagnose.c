@@ -346,6 +346,22 @@ static void test_diagnose_moved_elements_of_a_vector_are_shifted(void **state) {
   diagnose_says(&b, SF_DIAGNOSIS_SHIFTED, "elements are shifted by -1");
 }
 
+static void test_diagnose_rows_and_columns_exchanged_are_transposed(void **state) {
+  (void)state;
+  for (int pieces = 0; pieces < 2; pieces++) {
+    static struct bench b;
+    bench_open(&b, 2, 1, 8, 6, SF_CUT_EVEN, SF_CUT_NONE);
+    float other[48];
+    for (int64_t i = 0; i < 48; i++) other[i] = b.x[i % 8 * 6 + i / 8];
+    for (int32_t rank = 0; rank < 2; rank++) {
+      float own[24];
+      memcpy(own, b.data[rank], sizeof own); /* 4 x 6 */
+      for (int64_t i = 0; i < 24; i++) b.data[rank][i] = pieces ? own[i % 4 * 6 + i / 4] : other[24 * rank + i];
+    }
+    diagnose_says(&b, SF_DIAGNOSIS_TRANSPOSED, pieces ? "each rank's piece is transposed" : "the matrix is transposed");
+  }
+}
+
 static void test_diagnose_contiguous_cut_of_gate_and_up_is_fused_order(void **state) {
   (void)state;
   static struct bench b;
@@ -497,6 +513,7 @@ int main(void) {
       cmocka_unit_test(test_diagnose_piece_held_twice_is_neighbour),
       cmocka_unit_test(test_diagnose_moved_rows_are_shifted),
       cmocka_unit_test(test_diagnose_moved_elements_of_a_vector_are_shifted),
+      cmocka_unit_test(test_diagnose_rows_and_columns_exchanged_are_transposed),
       cmocka_unit_test(test_diagnose_contiguous_cut_of_gate_and_up_is_fused_order),
       cmocka_unit_test(test_diagnose_gate_and_up_exchanged_is_fused_order),
       cmocka_unit_test(test_diagnose_qkv_part_by_part_is_fused_order),
