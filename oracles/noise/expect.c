@@ -359,11 +359,22 @@ static void emit_wanted(void *ctx, struct sf_trace_id id, const void *values, st
   if (sf_trace_key(id) == sf_trace_key(wanted->id)) memcpy(wanted->out, values, (size_t)(shape.rows * shape.cols) * sizeof(float));
 }
 
-/* Whether trace points of one catalogue mean the same in the other. */
+/* Whether a tensor is as large in both catalogues, or is in neither. */
+static bool is_same_size(const struct sf_catalog *a, const struct sf_catalog *b, struct sf_trace_id id) {
+  struct sf_trace_spec of_a, of_b;
+  const bool has = sf_trace_spec(&of_a, a, id);
+  if (has != sf_trace_spec(&of_b, b, id)) return false;
+  return !has || (of_a.shape.rows == of_b.shape.rows && of_a.shape.cols == of_b.shape.cols);
+}
+
+/* Whether trace points of one catalogue mean the same in the other, and are as large: given tensors take their place. */
 static bool is_same_model(const struct sf_catalog *a, const struct sf_catalog *b) {
   if (a->module_count != b->module_count || a->param_count != b->param_count) return false;
   for (int32_t i = 0; i < a->module_count; i++)
-    if (a->modules[i].cls != b->modules[i].cls || a->modules[i].layer != b->modules[i].layer) return false;
+    if (a->modules[i].cls != b->modules[i].cls || a->modules[i].layer != b->modules[i].layer ||
+        !is_same_size(a, b, (struct sf_trace_id){.pass = SF_PASS_FWD, .kind = SF_KIND_ACT, .subject = i}) ||
+        !is_same_size(a, b, (struct sf_trace_id){.pass = SF_PASS_BWD, .kind = SF_KIND_ACT_GRAD, .subject = i}))
+      return false;
   for (int32_t i = 0; i < a->param_count; i++)
     if (a->params[i].shape.rows != b->params[i].shape.rows || a->params[i].shape.cols != b->params[i].shape.cols) return false;
   return true;
@@ -381,13 +392,11 @@ enum sf_status sf_expectations_suppose(float *out, bool *is_same, struct sf_expe
                                        const struct sf_supposed *supposed, struct sf_trace_id id) {
   struct wanted wanted = {id, out};
   struct sf_catalog *other = NULL;
-  struct sf_trace_spec spec, own;
   SF_ASSERT_EQ(x->catalog->logical.mode, SF_MODE_ISOLATED);
   enum sf_status status = logical != NULL ? sf_catalog_create(&other, logical) : SF_OK;
   if (status != SF_OK) return status;
   const struct sf_catalog *catalog = other != NULL ? other : x->catalog;
-  const bool has = sf_trace_spec(&spec, catalog, id) && sf_trace_spec(&own, x->catalog, id);
-  *is_same = has && is_same_model(catalog, x->catalog) && spec.shape.rows == own.shape.rows && spec.shape.cols == own.shape.cols;
+  *is_same = is_same_model(catalog, x->catalog) && is_same_size(catalog, x->catalog, id);
   if (*is_same) status = run_supposed(x, catalog, supposed, &wanted);
   sf_catalog_destroy(other);
   return status;
