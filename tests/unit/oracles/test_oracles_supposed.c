@@ -37,30 +37,28 @@ static void expect(struct trial *t, enum sf_diagnosis_class cls, const char *tex
     fail_msg("%s in place of %s: %s", sf_diagnosis_class_name(diagnosis.cls), text, diagnosis.text);
 }
 
-/* In both modes the module that reads the field is blamed, and the field is named. */
-static void other_setting(const char *words, const char *other_words, const char *text) {
-  static const char *const modes[] = {ISOLATED, E2E};
-  for (size_t m = 0; m < 2; m++) {
-    char own[640], other[640];
-    struct trial t;
-    snprintf(own, sizeof own, SMALL_MODEL "%s%s", modes[m], words);
-    snprintf(other, sizeof other, SMALL_MODEL "%s%s", modes[m], other_words);
-    struct sf_catalog *catalog = catalog_of(other);
-    trial_open(&t, own);
-    take_run(&t, catalog, NULL);
-    expect(&t, SF_DIAGNOSIS_OTHER_SETTING, text);
-    trial_close(&t);
-    sf_catalog_destroy(catalog);
-  }
+/* The module that reads the field is blamed, and the field is named. */
+static void other_setting(const char *mode, const char *words, const char *other_words, const char *text) {
+  char own[640], other[640];
+  struct trial t;
+  snprintf(own, sizeof own, SMALL_MODEL "%s%s", mode, words);
+  snprintf(other, sizeof other, SMALL_MODEL "%s%s", mode, other_words);
+  struct sf_catalog *catalog = catalog_of(other);
+  trial_open(&t, own);
+  take_run(&t, catalog, NULL);
+  expect(&t, SF_DIAGNOSIS_OTHER_SETTING, text);
+  trial_close(&t);
+  sf_catalog_destroy(catalog);
 }
 
 static void test_field_that_has_no_effect_is_named(void **state) {
   (void)state;
-  other_setting("model.window=3 ", "", "the value is as if model.window were 0: here it is 3;");
-  other_setting("model.window=3 ", "model.window=4 ", "as if model.window were 4: here it is 3;");
-  other_setting("model.activation=relu2 ", "", "as if model.activation were gelu: here it is relu2;");
-  other_setting("data.documents=3 ", "", "as if data.documents were 1: here it is 3;");
-  other_setting("train.label_smoothing_milli=100 ", "", "as if train.label_smoothing_milli were 0: here it is 100;");
+  other_setting(ISOLATED, "model.window=3 ", "", "the value is as if model.window were 0: here it is 3;");
+  other_setting(ISOLATED, "model.window=3 ", "model.window=4 ", "as if model.window were 4: here it is 3;");
+  other_setting(ISOLATED, "model.activation=relu2 ", "", "as if model.activation were gelu: here it is relu2;");
+  other_setting(E2E, "model.activation=relu2 ", "", "as if model.activation were gelu: here it is relu2;");
+  other_setting(E2E, "data.documents=3 ", "", "as if data.documents were 1: here it is 3;");
+  other_setting(ISOLATED, "train.label_smoothing_milli=100 ", "", "as if train.label_smoothing_milli were 0: here it is 100;");
 }
 
 static void supposed(const char *words, const struct sf_supposed *supposed, enum sf_diagnosis_class cls, const char *text) {
