@@ -1,7 +1,7 @@
 /* Suppositions: runs the reference with one mistake after the other, to see which of them makes what the candidate has. A mistake is
  * another value of one field of the case (a window that is not applied), data or weights of another step or microbatch, or a module whose
  * output is left out, counted twice, or passed by. */
-#include "oracles/diagnose/diagnose_related.h"
+#include "oracles/diagnose/diagnose_supposing.h"
 #include "oracles/noise/norms.h"
 
 #include <inttypes.h>
@@ -11,20 +11,6 @@
 
 /* Cases up to so many multiplications a run are run again: shrunk ones. */
 static const double WORK_MAX = 5e7;
-
-struct supposing {
-  struct sf_related_list *list;
-  const struct sf_slot *slot;
-  struct sf_expectations *expectations;
-  const struct sf_case *c; /* what the reference runs */
-};
-
-/* What is said of a supposition. */
-struct wording {
-  enum sf_diagnosis_class cls;
-  const char *cause;
-  char name[128], without[64]; /* as in struct sf_diagnosis_related */
-};
 
 static double work_of(const struct sf_collector *collector) {
   const struct sf_case *c = &collector->c;
@@ -51,9 +37,8 @@ static bool is_promising(const struct sf_slot *slot, const float *x) {
   return 2 * explained >= wrong;
 }
 
-/* Runs the reference so and adds what it makes. c: NULL for the case itself; supposed: NULL for no mistake. Returns whether the tensor
- * becomes another one. */
-static bool suppose(const struct supposing *s, const struct sf_case *c, const struct sf_supposed *supposed, const struct wording *wording) {
+bool sf_suppose(const struct sf_supposing *s, const struct sf_case *c, const struct sf_supposed *supposed,
+                const struct sf_wording *wording) {
   const struct sf_expected *own = s->slot->expected;
   const size_t size_bytes = (size_t)(own->spec.shape.rows * own->spec.shape.cols) * sizeof *own->x;
   bool is_same_model = false;
@@ -62,9 +47,12 @@ static bool suppose(const struct supposing *s, const struct sf_case *c, const st
   if (x == NULL) return false;
   s->list->status = sf_expectations_suppose(x, &is_same_model, s->expectations, c, supposed, own->id);
   if (s->list->status != SF_OK || !is_same_model || memcmp(x, own->x, size_bytes) == 0) return false;
-  if (*wording->without == '\0' && !is_promising(s->slot, x)) return true;
-  struct sf_diagnosis_related *r = sf_related_add(s->list, SF_RELATED_SUPPOSED, own->spec.shape, x, wording->name);
+  if (*wording->without == '\0' && wording->variant == 0 && !is_promising(s->slot, x)) return true;
+  struct sf_diagnosis_related *r =
+      sf_related_add(s->list, wording->variant > 0 ? SF_RELATED_VARIANT : SF_RELATED_SUPPOSED, own->spec.shape, x, wording->name);
   if (r == NULL) return true;
+  r->variant = wording->variant;
+  r->rank = wording->variant > 0 ? wording->rank : -1;
   r->cls = wording->cls;
   r->cause = wording->cause;
   memcpy(r->without, wording->without, sizeof r->without);
@@ -96,23 +84,23 @@ static void name_value(char *out, size_t out_size, const struct sf_field *field,
     snprintf(out, out_size, "%" PRId64, value);
 }
 
-static void suppose_value(const struct supposing *s, const struct sf_field *field, int64_t value) {
+static void suppose_value(const struct sf_supposing *s, const struct sf_field *field, int64_t value) {
   struct sf_case other = *s->c;
   char was[24], is[24];
   const int64_t own = sf_case_field_get(s->c, field);
   if (value == own || value < field->min || value > field->max) return;
   sf_case_field_put(&other, field, value);
   if (sf_case_validate(&other, NULL) != SF_OK) return;
-  struct wording wording = {SF_DIAGNOSIS_OTHER_SETTING, field->path, "", ""};
+  struct sf_wording wording = {.cls = SF_DIAGNOSIS_OTHER_SETTING, .cause = field->path};
   name_value(was, sizeof was, field, own);
   name_value(is, sizeof is, field, value);
   snprintf(wording.name, sizeof wording.name, "%s were %s: here it is %s", field->path, is, was);
   if (value == field->smallest) snprintf(wording.without, sizeof wording.without, "%s", field->path);
-  suppose(s, &other, NULL, &wording);
+  sf_suppose(s, &other, NULL, &wording);
 }
 
 /* A choice other than the case's, and numbers and switches that have no effect. */
-static void suppose_fields(const struct supposing *s) {
+static void suppose_fields(const struct sf_supposing *s) {
   for (int i = 0; i < SF_CASE_DRAWN; i++) {
     const struct sf_field *field = &sf_case_fields[i];
     if (!is_supposed(field)) continue;
@@ -124,7 +112,7 @@ static void suppose_fields(const struct supposing *s) {
 }
 
 /* Numbers that are one too small or too large. */
-static void suppose_neighbours(const struct supposing *s) {
+static void suppose_neighbours(const struct sf_supposing *s) {
   for (int i = 0; i < SF_CASE_DRAWN; i++) {
     const struct sf_field *field = &sf_case_fields[i];
     const int64_t own = is_supposed(field) && field->type == SF_FIELD_INT ? sf_case_field_get(s->c, field) : 0;
@@ -136,7 +124,7 @@ static void suppose_neighbours(const struct supposing *s) {
 
 /* --- formulas ---------------------------------------------------------------------------------------------------- */
 
-static void suppose_slips(const struct supposing *s) {
+static void suppose_slips(const struct sf_supposing *s) {
   static const struct {
     const char *about, *text;
   } slips[SF_SLIP_COUNT] = {
@@ -146,9 +134,9 @@ static void suppose_slips(const struct supposing *s) {
   };
   for (int slip = SF_SLIP_NONE + 1; slip < SF_SLIP_COUNT; slip++) {
     const struct sf_supposed supposed = {.slip = (enum sf_slip)slip};
-    struct wording wording = {SF_DIAGNOSIS_OTHER_FORMULA, slips[slip].about, "", ""};
+    struct sf_wording wording = {.cls = SF_DIAGNOSIS_OTHER_FORMULA, .cause = slips[slip].about};
     snprintf(wording.name, sizeof wording.name, "%s", slips[slip].text);
-    suppose(s, NULL, &supposed, &wording);
+    sf_suppose(s, NULL, &supposed, &wording);
   }
 }
 
@@ -169,32 +157,33 @@ static const struct {
     {1 << SF_DATA_WEIGHTS, "the weights were those", "weights of another step", NULL},
 };
 
-static void suppose_moment(const struct supposing *s, int64_t step, int64_t microbatch) {
+static void suppose_moment(const struct sf_supposing *s, int64_t step, int64_t microbatch) {
   const struct sf_trace_id id = s->slot->expected->id;
   const bool other_step = step != id.step;
   for (size_t i = 0; i < sizeof readings / sizeof *readings; i++) {
     const char *cause = other_step ? readings[i].other_step : readings[i].other_microbatch;
     if (cause == NULL) continue;
-    struct wording wording = {SF_DIAGNOSIS_STALE, cause, "", ""};
+    struct sf_wording wording = {.cls = SF_DIAGNOSIS_STALE, .cause = cause};
     snprintf(wording.name, sizeof wording.name, "%s of %s %" PRId64, readings[i].says, other_step ? "step" : "microbatch",
              other_step ? step : microbatch);
     const struct sf_supposed supposed = {.parts = readings[i].parts, .step = step, .microbatch = microbatch};
-    suppose(s, NULL, &supposed, &wording);
+    sf_suppose(s, NULL, &supposed, &wording);
   }
   for (int kind = 0; kind < 2; kind++) {
     const bool of_grads = kind == 1;
-    struct wording wording = {SF_DIAGNOSIS_STALE, of_grads ? "gradients of another microbatch" : "inputs of another microbatch", "", ""};
+    struct sf_wording wording = {.cls = SF_DIAGNOSIS_STALE,
+                                 .cause = of_grads ? "gradients of another microbatch" : "inputs of another microbatch"};
     if (other_step) wording.cause = of_grads ? "gradients of another step" : "inputs of another step";
     snprintf(wording.name, sizeof wording.name, "%s of %s %" PRId64,
              of_grads ? "the gradient that it reads was that" : "its inputs were those", other_step ? "step" : "microbatch",
              other_step ? step : microbatch);
     const struct sf_supposed supposed = {
         .step = step, .microbatch = microbatch, .reads = true, .kind = of_grads ? SF_KIND_ACT_GRAD : SF_KIND_ACT, .module = -1};
-    suppose(s, NULL, &supposed, &wording);
+    sf_suppose(s, NULL, &supposed, &wording);
   }
 }
 
-static void suppose_moments(const struct supposing *s) {
+static void suppose_moments(const struct sf_supposing *s) {
   enum { MOMENTS_MAX = 8 };
   const struct sf_trace_id id = s->slot->expected->id;
   for (int64_t m = 0; m < s->c->train.microbatches && m < MOMENTS_MAX; m++)
@@ -203,19 +192,20 @@ static void suppose_moments(const struct supposing *s) {
     if (step != id.step) suppose_moment(s, step, id.microbatch);
 }
 
-static void suppose_first_sequence(const struct supposing *s) {
+static void suppose_first_sequence(const struct sf_supposing *s) {
   const struct sf_supposed supposed = {.of_first_sequence = true};
-  const struct wording wording = {SF_DIAGNOSIS_NEIGHBOUR, "documents and padding of the first sequence",
-                                  "documents and padding of the first sequence were those of every one", ""};
-  if (s->c->train.microbatch_size > 1) suppose(s, NULL, &supposed, &wording);
+  const struct sf_wording wording = {.cls = SF_DIAGNOSIS_NEIGHBOUR,
+                                     .cause = "documents and padding of the first sequence",
+                                     .name = "documents and padding of the first sequence were those of every one"};
+  if (s->c->train.microbatch_size > 1) sf_suppose(s, NULL, &supposed, &wording);
 }
 
-static void suppose_depths(const struct supposing *s) {
+static void suppose_depths(const struct sf_supposing *s) {
   for (int64_t depth = 0; depth < s->c->model.mtp_depth; depth++) {
     const struct sf_supposed supposed = {.has_depth = true, .depth = depth};
-    struct wording wording = {SF_DIAGNOSIS_STALE, "labels of another depth", "", ""};
+    struct sf_wording wording = {.cls = SF_DIAGNOSIS_STALE, .cause = "labels of another depth"};
     snprintf(wording.name, sizeof wording.name, "labels and mask were those of depth %" PRId64 " of multi-token prediction", depth);
-    suppose(s, NULL, &supposed, &wording);
+    sf_suppose(s, NULL, &supposed, &wording);
   }
 }
 
@@ -228,14 +218,14 @@ static bool has_shape_of(const struct sf_catalog *catalog, struct sf_trace_id a,
 }
 
 /* The modules whose tensors may stand for each other: of the layer at hand and its neighbours, and the ends. */
-static bool is_near(const struct supposing *s, int32_t module) {
+static bool is_near(const struct sf_supposing *s, int32_t module) {
   const struct sf_module *modules = s->list->collector->catalog->modules;
   const int32_t layer = modules[s->slot->expected->spec.module].layer, at = modules[module].layer;
   return at < 0 || (at >= layer - 1 && at <= layer + 1);
 }
 
 /* "mlp.router", or "layer 1's mlp.router" where that is another layer than the tensor's. */
-static void name_module(char out[48], const struct supposing *s, int32_t module) {
+static void name_module(char out[48], const struct sf_supposing *s, int32_t module) {
   const struct sf_module *modules = s->list->collector->catalog->modules;
   const int32_t layer = modules[s->slot->expected->spec.module].layer, at = modules[module].layer;
   const char *name = sf_modules[modules[module].cls].name;
@@ -246,7 +236,7 @@ static void name_module(char out[48], const struct supposing *s, int32_t module)
 }
 
 /* The tensor reads another module's output, or the gradient that it hands back, in place of this module's. */
-static void suppose_others(const struct supposing *s, struct sf_supposed supposed, struct sf_trace_id id, const char *what) {
+static void suppose_others(const struct sf_supposing *s, struct sf_supposed supposed, struct sf_trace_id id, const char *what) {
   const struct sf_catalog *catalog = s->list->collector->catalog;
   char name[48], other_name[48];
   supposed.times = 1;
@@ -255,16 +245,16 @@ static void suppose_others(const struct supposing *s, struct sf_supposed suppose
     struct sf_trace_id of_other = id;
     of_other.subject = other;
     if (other == supposed.module || !is_near(s, other) || !has_shape_of(catalog, id, of_other)) continue;
-    struct wording wording = {SF_DIAGNOSIS_STALE, sf_modules[catalog->modules[supposed.module].cls].name, "", ""};
+    struct sf_wording wording = {.cls = SF_DIAGNOSIS_STALE, .cause = sf_modules[catalog->modules[supposed.module].cls].name};
     supposed.from = other;
     name_module(other_name, s, other);
     snprintf(wording.name, sizeof wording.name, "%s %s stood in place of that of %s", what, other_name, name);
-    suppose(s, NULL, &supposed, &wording);
+    sf_suppose(s, NULL, &supposed, &wording);
   }
 }
 
 /* A module's output, or the gradient that it hands back, is left out or counted twice, or another one stands in its place. */
-static void suppose_module(const struct supposing *s, int32_t module, enum sf_kind kind) {
+static void suppose_module(const struct sf_supposing *s, int32_t module, enum sf_kind kind) {
   const bool of_grads = kind == SF_KIND_ACT_GRAD;
   const char *what = of_grads ? "the gradient of" : "the output of";
   struct sf_trace_id id = s->slot->expected->id;
@@ -275,19 +265,20 @@ static void suppose_module(const struct supposing *s, int32_t module, enum sf_ki
   char name[48];
   name_module(name, s, module);
   struct sf_supposed supposed = {.reads = true, .kind = kind, .module = module, .from = module, .times = 0};
-  struct wording wording = {SF_DIAGNOSIS_MISSING_TERM, sf_modules[s->list->collector->catalog->modules[module].cls].name, "", ""};
+  struct sf_wording wording = {.cls = SF_DIAGNOSIS_MISSING_TERM,
+                               .cause = sf_modules[s->list->collector->catalog->modules[module].cls].name};
   snprintf(wording.name, sizeof wording.name, "%s %s were left out", what, name);
   snprintf(wording.without, sizeof wording.without, "%s %.32s", what, name);
-  if (!suppose(s, NULL, &supposed, &wording)) return; /* the tensor does not depend on it */
+  if (!sf_suppose(s, NULL, &supposed, &wording)) return; /* the tensor does not depend on it */
   supposed.times = 2;
   *wording.without = '\0';
   wording.cls = SF_DIAGNOSIS_REPEATED_TERM;
   snprintf(wording.name, sizeof wording.name, "%s %s were taken twice", what, name);
-  suppose(s, NULL, &supposed, &wording);
+  sf_suppose(s, NULL, &supposed, &wording);
   suppose_others(s, supposed, id, what);
 }
 
-static void suppose_modules(const struct supposing *s) {
+static void suppose_modules(const struct sf_supposing *s) {
   const int32_t own = s->slot->expected->spec.module;
   for (int32_t i = 0; i < s->list->collector->catalog->module_count; i++) {
     if (i == own || !is_near(s, i)) continue;
@@ -301,10 +292,13 @@ void sf_supposed_collect(struct sf_related_list *list, const struct sf_slot *slo
   const enum sf_kind kind = (enum sf_kind)slot->expected->id.kind;
   if (!sf_kind_has_noise(kind) || (collector->c.mode != SF_MODE_ISOLATED && !collector->is_anchored)) return;
   if (!(work_of(collector) <= WORK_MAX)) return;
-  const struct supposing s = {list, slot, collector->expectations, &sf_expectations_catalog(collector->expectations)->logical};
+  const struct sf_supposing s = {list, slot, collector->expectations, &sf_expectations_catalog(collector->expectations)->logical};
   suppose_fields(&s);
   suppose_slips(&s);
   suppose_moments(&s);
+  sf_suppose_own_part(&s);
+  sf_suppose_positions(&s);
+  sf_suppose_groups(&s);
   suppose_first_sequence(&s);
   suppose_depths(&s);
   suppose_neighbours(&s);

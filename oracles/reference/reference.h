@@ -53,6 +53,8 @@ enum sf_data_part {
   X(SCORES_BY_SIZE, "scores of attention", "the scores were divided by the head size, not by its root")                                    \
   X(INTERLEAVED, "pairs of the rotation", "the rotation took neighbouring columns as pairs, and not those half a head apart")              \
   X(NEXT_POSITION, "positions", "positions were counted from 1")                                                                           \
+  X(GROUPS_BY_TURN, "heads of keys", "query heads took the heads of keys and values by turns, and not group by group")                     \
+  X(FIRST_GROUP, "heads of keys", "all query heads took the first head of keys and values")                                                \
   X(GELU_TANH, "GELU", "GELU were computed by its approximation with tanh")                                                                \
   X(EPSILON_SMALL, "epsilon of norms", "the norm's epsilon were 1e-6: it is 1e-5")                                                         \
   X(EPSILON_NONE, "epsilon of norms", "the norm had no epsilon: it is 1e-5")                                                               \
@@ -65,13 +67,33 @@ enum sf_slip {
       SF_SLIP_COUNT
 };
 
+/* What may be computed within a set of tokens, or of columns of the vocabulary, as if there were no others. */
+enum sf_within {
+  SF_WITHIN_KEYS,     /* the keys that a query sees */
+  SF_WITHIN_CAPACITY, /* tokens by whose number an expert has room */
+  SF_WITHIN_LOAD,     /* tokens that have taken an expert's room */
+  SF_WITHIN_CHOICES,  /* balance loss: how often experts were chosen */
+  SF_WITHIN_SCORES,   /* balance loss: sums of experts' scores */
+  SF_WITHIN_TOKENS,   /* balance and z loss: the number of tokens that they divide by */
+  SF_WITHIN_SHARE,    /* the same losses, divided by the number of sets besides */
+  SF_WITHIN_EXPS,     /* main loss: the sum of exponentials; columns */
+  SF_WITHIN_LABEL,    /* main loss: the label's logit, 0 where another set has it; columns */
+  SF_WITHIN_SMOOTHED, /* main loss: the logits over which labels are smoothed; columns */
+};
+
 /* A mistake that the run makes on purpose, so that a candidate's tensor can be compared with what the mistake would give. Zeros: none. */
 struct sf_supposed {
   uint32_t parts;           /* 1 << enum sf_data_part: these are of .. */
   int64_t step, microbatch; /* .. this step and microbatch */
   enum sf_slip slip;
   bool of_first_sequence; /* documents and padding of the first sequence stand for those of all */
-  bool has_depth;         /* labels and masks of every depth of multi-token prediction are those of .. */
+  /* Sets of tokens or columns, such as those of each rank. */
+  uint32_t within;          /* 1 << enum sf_within */
+  const int32_t *set_of;    /* [seq], of each position, or [vocab_padded], of each column; borrowed, as all arrays here */
+  int32_t sets, set;        /* set: where a tensor has room for one set's number alone */
+  int32_t head_parts;       /* GROUPS_BY_TURN, FIRST_GROUP: within each of so many equal parts of the heads; 0: one part */
+  const int32_t *positions; /* [microbatch_size x seq] NULL, or where each token is taken to stand, from 0 to seq - 1 */
+  bool has_depth;           /* labels and masks of every depth of multi-token prediction are those of .. */
   int64_t depth;
   /* What modules read in place of tensors of one kind (ACT or ACT_GRAD): those of the step and microbatch above, or of one module alone
    * `times` what module `from` has there. In isolated mode alone. */

@@ -19,6 +19,16 @@ static inline struct head_columns head_columns(const struct sf_model *model, int
                                (first + per_group + 1) * model->head_dim};
 }
 
+/* The query head whose group's key and value this one takes: its own, but for a supposed mistake. */
+static inline int64_t grouped_with(const struct run *run, int64_t head) {
+  const struct sf_model *model = &run->c->model;
+  const bool by_turn = has_slip(run, SF_SLIP_GROUPS_BY_TURN);
+  if (!by_turn && !has_slip(run, SF_SLIP_FIRST_GROUP)) return head;
+  const int64_t parts = run->options->supposed->head_parts > 0 ? run->options->supposed->head_parts : 1;
+  const int64_t heads = model->heads / parts, groups = model->kv_heads / parts, first = head / heads * heads;
+  return first + (by_turn ? (head - first) % groups * (heads / groups) : 0);
+}
+
 /* Angles in double, whatever the build: only their cosine and sine are rounded. */
 static inline void rotary_tables(struct run *run) {
   const struct sf_model *model = &run->c->model;
@@ -82,6 +92,7 @@ struct softmax {
   real scale;
   const real *sink;         /* logit of the head; NULL without sinks */
   const int32_t *documents; /* of the sequence: first position of each position's document; NULL without */
+  const int32_t *sets;      /* NULL, or of each position: queries see the keys of their own set */
 };
 
 /* The first key that the query sees, by window and document; the last is itself. */
@@ -99,6 +110,8 @@ static inline void softmax_causal(struct inner inner, const struct softmax *soft
     const int64_t first = first_key(softmax, i), count = i + 1 - first;
     real *row = scores + i * seq;
     for (int64_t j = first; j <= i; j++) row[j] *= softmax->scale;
+    for (int64_t j = first; softmax->sets != NULL && j < i; j++)
+      if (softmax->sets[j] != softmax->sets[i]) row[j] = -(real)INFINITY;
     inner_perturb(inner, i * seq, row + first, count);
     real top = row_max(row + first, count);
     if (softmax->sink != NULL && *softmax->sink > top) top = *softmax->sink;
@@ -119,6 +132,7 @@ static inline struct softmax softmax_of(const struct run *run, int32_t sinks, in
                           .window = model->window,
                           .scale = score_scale(run),
                           .documents = run->acts.documents == NULL ? NULL : run->acts.documents + sequence * model->seq,
+                          .sets = sets_within(run, SF_WITHIN_KEYS) > 1 ? run->options->supposed->set_of : NULL,
                           .sink = sinks < 0 ? NULL : run->params[sinks].weight + head};
 }
 
@@ -131,16 +145,16 @@ static inline void attention_forward(struct run *run, int32_t layer, real *out, 
   const struct sf_trace_id id = act_id(run, SF_MODULE_CORE_ATTENTION, layer, SF_KIND_ACT);
   for (int64_t n = 0; n < b; n++)
     for (int64_t head = 0; head < model->heads; head++) {
-      const struct head_columns at = head_columns(model, head);
+      const struct head_columns at = head_columns(model, head), group = head_columns(model, grouped_with(run, head));
       const int64_t number = n * model->heads + head;
       const real *row = qkv + n * run->qkv_width;
       const struct softmax softmax = softmax_of(run, sinks, head, n);
       real *p = acts->probs + number * s * s;
-      multiply(&run->noise, SF_F32, p, s, straight(row + at.query, s, d, ld), turned(row + at.key, d, s, ld));
+      multiply(&run->noise, SF_F32, p, s, straight(row + at.query, s, d, ld), turned(row + group.key, d, s, ld));
       softmax_causal(inner_of(run, id, (uint64_t)number), &softmax, p, sinks < 0 ? NULL : acts->sink_probs + number * s);
       store_probs(run, id, (uint64_t)number + 1, p, s * s);
       multiply(&run->noise, run->format, out + n * run->context_width + head * d, ld_out, straight(p, s, s, s),
-               straight(row + at.value, s, d, ld));
+               straight(row + group.value, s, d, ld));
     }
   finish_act(run, SF_MODULE_CORE_ATTENTION, layer, out, run->context_width);
 }
@@ -195,17 +209,17 @@ struct attention_grad {
 static inline void query_grads(struct run *run, struct sf_trace_id id, const struct attention_grad *at, int64_t first, int64_t group) {
   const int64_t s = run->c->model.seq, d = run->c->model.head_dim;
   for (int64_t head = first; head < first + group; head++) {
-    const struct head_columns columns = head_columns(&run->c->model, head);
+    const struct head_columns columns = head_columns(&run->c->model, head), grouped = head_columns(&run->c->model, grouped_with(run, head));
     const uint64_t number = (uint64_t)(at->number + head);
     real *ds = run->attention.scores + (head - first) * s * s;
     multiply(&run->noise, SF_F32, ds, s, straight(at->out_grad + head * d, s, d, at->ld_out),
-             turned(at->qkv + columns.value, d, s, at->ld));
+             turned(at->qkv + grouped.value, d, s, at->ld));
     const struct inner inner = inner_of(run, id, number);
     const struct softmax softmax = softmax_of(run, -1, head, at->sequence);
     softmax_backward(inner, &softmax, ds, run->attention.row_means, at->probs + head * s * s);
     if (at->sink_probs != NULL) sink_backward(run, inner, at->sink_probs + head * s, run->attention.row_means, at->sequence, head);
     store(run, id, number + 1, ds, s * s, run->format);
-    multiply(&run->noise, run->format, run->attention.head_grad, d, straight(ds, s, s, s), straight(at->qkv + columns.key, s, d, at->ld));
+    multiply(&run->noise, run->format, run->attention.head_grad, d, straight(ds, s, s, s), straight(at->qkv + grouped.key, s, d, at->ld));
     put_scaled(at->qkv_grad + columns.query, at->ld, run->attention.head_grad, s, d, 1 / real_sqrt((real)d));
   }
 }

@@ -27,11 +27,13 @@ static inline void drop_slots(struct run *run, struct moe_acts *acts) {
   const struct sf_moe *moe = &run->c->moe;
   const int64_t b = run->c->train.microbatch_size, topk = moe->topk;
   const bool by_sequence = moe->scope == SF_SCOPE_SEQUENCE;
-  const int64_t share = moe->capacity_milli * (by_sequence ? run->c->model.seq : run->tokens) * topk, unit = 1000 * moe->experts;
+  const int64_t tokens = (by_sequence ? run->c->model.seq : run->tokens) / sets_within(run, SF_WITHIN_CAPACITY);
+  const int64_t share = moe->capacity_milli * tokens * topk, unit = 1000 * moe->experts;
   const int64_t capacity = share > unit ? (share + unit - 1) / unit : 1;
-  memset(run->moe.expert_load, 0, (size_t)(moe->experts * b) * sizeof *run->moe.expert_load);
+  memset(run->moe.expert_load, 0, (size_t)(moe->experts * b * sets_within(run, SF_WITHIN_LOAD)) * sizeof *run->moe.expert_load);
   for (int64_t slot = 0; slot < run->tokens * topk; slot++) {
-    int32_t *load = run->moe.expert_load + (by_sequence ? slot / topk % b * moe->experts : 0) + acts->chosen[slot];
+    const int64_t t = slot / topk, counted = set_of_token(run, SF_WITHIN_LOAD, t) * b + (by_sequence ? t % b : 0);
+    int32_t *load = run->moe.expert_load + counted * moe->experts + acts->chosen[slot];
     acts->dropped[slot] = moe->capacity_milli > 0 && *load >= capacity;
     *load += 1;
   }

@@ -172,6 +172,16 @@ static inline bool has_slip(const struct run *run, enum sf_slip slip) {
   return run->options->supposed != NULL && run->options->supposed->slip == slip;
 }
 
+/* Sets that a supposed mistake computes something within; 1: there is no such mistake. */
+static inline int32_t sets_within(const struct run *run, enum sf_within what) {
+  const struct sf_supposed *supposed = run->options->supposed;
+  return supposed != NULL && supposed->within >> what & 1 ? supposed->sets : 1;
+}
+/* The set of a token row; 0 where there is no such mistake. */
+static inline int32_t set_of_token(const struct run *run, enum sf_within what, int64_t t) {
+  return sets_within(run, what) > 1 ? run->options->supposed->set_of[t / run->c->train.microbatch_size] : 0;
+}
+
 /* What attention multiplies scores with. */
 static inline real score_scale(const struct run *run) {
   const real d = (real)run->c->model.head_dim;
@@ -236,6 +246,8 @@ static inline int64_t rows_of(const struct run *run, enum sf_module_class cls) {
 /* Position of a token row in its document. */
 static inline int64_t position_of(const struct run *run, int64_t t) {
   const int64_t b = run->c->train.microbatch_size, position = t / b;
+  const struct sf_supposed *supposed = run->options->supposed;
+  if (supposed != NULL && supposed->positions != NULL) return supposed->positions[t % b * run->c->model.seq + position];
   return run->acts.documents == NULL ? position : position - run->acts.documents[t % b * run->c->model.seq + position];
 }
 

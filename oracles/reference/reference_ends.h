@@ -133,14 +133,44 @@ static inline struct label_shares label_shares(const struct run *run) {
   return (struct label_shares){.smoothed = smoothing > 0, .label = (real)(1 - other * columns), .other = (real)other};
 }
 
+/* Whether a supposed mistake hides column j from the set that the losses are computed by. */
+static inline bool is_hidden(const struct run *run, enum sf_within what, int64_t j) {
+  return sets_within(run, what) > 1 && run->options->supposed->set_of[j] != run->options->supposed->set;
+}
+
+static inline real labels_distance(const struct run *run, real top, const real *row, int32_t label) {
+  return is_hidden(run, SF_WITHIN_LABEL, label) ? 0 : top - row[label];
+}
+
 /* label (top - row[label]) + other sum(top - row), token t; terms: room for a row. */
-static inline real smoothed_distance(struct inner inner, int64_t t, const struct label_shares *shares, real *restrict terms,
-                                     const real *restrict row, int64_t count, real top, int32_t label) {
+static inline real smoothed_distance(const struct run *run, struct inner inner, int64_t t, const struct label_shares *shares,
+                                     real *restrict terms, const real *restrict row, int64_t count, real top, int32_t label) {
   const int64_t first = t * (count + 2);
   for (int64_t j = 0; j < count; j++) terms[j] = top - row[j];
+  for (int64_t j = 0; sets_within(run, SF_WITHIN_SMOOTHED) > 1 && j < count; j++)
+    if (is_hidden(run, SF_WITHIN_SMOOTHED, j)) terms[j] = 0;
   inner_perturb(inner, first, terms, count);
   const real others = inner_number(inner, first + count, shares->other * row_sum(terms, count));
-  return inner_number(inner, first + count + 1, shares->label * (top - row[label])) + others;
+  return inner_number(inner, first + count + 1, shares->label * labels_distance(run, top, row, label)) + others;
+}
+
+/* The sum of a row's terms; where a mistake is supposed, of one set of columns. */
+static inline real column_sum(const struct run *run, const real *restrict terms, int64_t count, int32_t set) {
+  real sum = 0;
+  if (sets_within(run, SF_WITHIN_EXPS) == 1) return row_sum(terms, count);
+  for (int64_t j = 0; j < count; j++)
+    if (run->options->supposed->set_of[j] == set) sum += terms[j];
+  return sum;
+}
+
+/* In place: exponentials become shares of their sum; where a mistake is supposed, of that of their set of columns. */
+static inline void divide_by_sum(const struct run *run, real *restrict exps, int64_t count, real sum) {
+  const int32_t sets = sets_within(run, SF_WITHIN_EXPS);
+  for (int32_t set = 0; set < sets; set++) {
+    const real divisor = sets > 1 ? column_sum(run, exps, count, set) : sum;
+    for (int64_t j = 0; j < count; j++)
+      if (sets == 1 || run->options->supposed->set_of[j] == set) exps[j] /= divisor;
+  }
 }
 
 /* Per-token loss, and the main one's weighted sum added to the step's. */
@@ -152,9 +182,10 @@ static inline void loss_forward(struct run *run, const struct head *head) {
   for (int64_t t = 0; t < run->tokens; t++) {
     const real *row = head->logits + t * width;
     real top;
-    const real sum = exp_row(exps, t, run->scratch.wide_a, row, width, &top);
-    real distance = top - row[head->label[t]];
-    if (shares.smoothed) distance = smoothed_distance(distances, t, &shares, run->scratch.wide_a, row, width, top, head->label[t]);
+    real sum = exp_row(exps, t, run->scratch.wide_a, row, width, &top);
+    if (sets_within(run, SF_WITHIN_EXPS) > 1) sum = column_sum(run, run->scratch.wide_a, width, run->options->supposed->set);
+    real distance = labels_distance(run, top, row, head->label[t]);
+    if (shares.smoothed) distance = smoothed_distance(run, distances, t, &shares, run->scratch.wide_a, row, width, top, head->label[t]);
     head->losses[t] = inner_number(logs, t, real_log(sum)) + distance;
   }
   finish(run, id, head->losses, 1, run->tokens, SF_F32);
@@ -172,7 +203,7 @@ static inline void loss_backward(struct run *run, const struct head *head, real 
     real *row = logits_grad + t * width;
     real top;
     const real sum = exp_row(exps, t, row, head->logits + t * width, width, &top);
-    for (int64_t j = 0; j < width; j++) row[j] /= sum;
+    divide_by_sum(run, row, width, sum);
     inner_perturb(probs, t * width, row, width); /* rounded before 1 is taken away */
     row[head->label[t]] -= shares.label;
     for (int64_t j = 0; shares.smoothed && j < width; j++) row[j] -= shares.other;

@@ -47,7 +47,7 @@ static inline void take_moe_scratch(struct run *run) {
   run->moe.sorted_grad = take(run, run->tokens * run->hidden);
   run->moe.expert_a = take(run, slots * expert_fc1_width(run));
   run->moe.expert_b = take(run, slots * expert_fc1_width(run));
-  run->moe.expert_load = take_indices(run, moe->experts * run->c->train.microbatch_size);
+  run->moe.expert_load = take_indices(run, moe->experts * run->c->train.microbatch_size * sets_within(run, SF_WITHIN_LOAD));
 }
 
 /* --- router ------------------------------------------------------------------------------------------------------- */

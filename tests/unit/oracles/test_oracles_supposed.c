@@ -15,9 +15,10 @@ static void take_run(struct trial *t, const struct sf_catalog *catalog, const st
   candidate_destroy(&other);
 }
 
-/* Judges, and diagnoses the first finding. */
-static void diagnose_first(struct trial *t, struct sf_diagnosis *out) {
-  trial_judge(t);
+/* Judges what the layout's ranks have, and diagnoses the first finding by the whole tensor. */
+static void diagnose_first(struct trial *t, const struct sf_case *layout, struct sf_diagnosis *out) {
+  trial_cut(t, layout);
+  trial_judge_parts(t, layout, BY_TENSOR, true);
   assert_string_equal(sf_verdict_name(t->judgement.verdict), "FINDING");
   const struct sf_finding *first = &t->judgement.findings[0];
   for (int32_t i = 0; i < t->candidate.count; i++) {
@@ -30,9 +31,9 @@ static void diagnose_first(struct trial *t, struct sf_diagnosis *out) {
   fail_msg("the finding is about no tensor");
 }
 
-static void expect(struct trial *t, enum sf_diagnosis_class cls, const char *text) {
+static void expect(struct trial *t, const struct sf_case *layout, enum sf_diagnosis_class cls, const char *text) {
   struct sf_diagnosis diagnosis;
-  diagnose_first(t, &diagnosis);
+  diagnose_first(t, layout, &diagnosis);
   if (diagnosis.cls != cls || strstr(diagnosis.text, text) == NULL)
     fail_msg("%s in place of %s: %s", sf_diagnosis_class_name(diagnosis.cls), text, diagnosis.text);
 }
@@ -46,7 +47,7 @@ static void other_setting(const char *mode, const char *words, const char *other
   struct sf_catalog *catalog = catalog_of(other);
   trial_open(&t, own);
   take_run(&t, catalog, NULL);
-  expect(&t, SF_DIAGNOSIS_OTHER_SETTING, text);
+  expect(&t, &t.catalog->logical, SF_DIAGNOSIS_OTHER_SETTING, text);
   trial_close(&t);
   sf_catalog_destroy(catalog);
 }
@@ -61,14 +62,24 @@ static void test_field_that_has_no_effect_is_named(void **state) {
   other_setting(ISOLATED, "train.label_smoothing_milli=100 ", "", "as if train.label_smoothing_milli were 0: here it is 100;");
 }
 
-static void supposed(const char *words, const struct sf_supposed *supposed, enum sf_diagnosis_class cls, const char *text) {
+/* On tp x cp ranks, with sequence parallelism where tp > 1. */
+static void supposed_on_ranks(int64_t tp, int64_t cp, const char *words, const struct sf_supposed *supposed, enum sf_diagnosis_class cls,
+                              const char *text) {
   char own[640];
   struct trial t;
   snprintf(own, sizeof own, SMALL_MODEL ISOLATED "%s", words);
   trial_open(&t, own);
+  struct sf_case layout = t.catalog->logical;
+  layout.layout.tp = tp;
+  layout.layout.sp = tp > 1;
+  layout.layout.cp = cp;
   take_run(&t, t.catalog, supposed);
-  expect(&t, cls, text);
+  expect(&t, &layout, cls, text);
   trial_close(&t);
+}
+
+static void supposed(const char *words, const struct sf_supposed *supposed, enum sf_diagnosis_class cls, const char *text) {
+  supposed_on_ranks(1, 1, words, supposed, cls, text);
 }
 
 static void test_data_of_another_moment_are_named(void **state) {
@@ -99,6 +110,8 @@ static void test_formula_that_is_taken_for_the_right_one_is_named(void **state) 
       {SF_SLIP_SCORES_BY_SIZE, "", "the scores were divided by the head size"},
       {SF_SLIP_INTERLEAVED, "model.positions=rotary model.head_dim=8 ", "neighbouring columns as pairs"},
       {SF_SLIP_NEXT_POSITION, "model.positions=rotary model.head_dim=8 ", "counted from 1;"},
+      {SF_SLIP_GROUPS_BY_TURN, "", "query heads took the heads of keys and values by turns"},
+      {SF_SLIP_FIRST_GROUP, "", "all query heads took the first head"},
       {SF_SLIP_GELU_TANH, "", "GELU were computed by its approximation"},
       {SF_SLIP_EPSILON_NONE, "", "the norm had no epsilon"},
       {SF_SLIP_EPSILON_SMALL, "", "epsilon were 1e-6"},
@@ -110,6 +123,45 @@ static void test_formula_that_is_taken_for_the_right_one_is_named(void **state) 
     const struct sf_supposed slip = {.slip = slips[i].slip};
     supposed(slips[i].words, &slip, SF_DIAGNOSIS_OTHER_FORMULA, slips[i].text);
   }
+}
+
+/* Of positions 0 to 7 the first rank of cp has the outer chunks. */
+static const int32_t of_cp[8] = {0, 0, 1, 1, 1, 1, 0, 0};
+
+static void test_what_a_rank_takes_from_its_own_tokens_is_named(void **state) {
+  (void)state;
+  static const struct {
+    uint32_t within;
+    const char *words, *text;
+  } mistakes[] = {
+      {1 << SF_WITHIN_KEYS, "", "queries saw the keys that their own rank of cp has, and no others;"},
+      {1 << SF_WITHIN_CAPACITY | 1 << SF_WITHIN_LOAD, "moe.experts=4 moe.topk=2 moe.capacity_milli=1000 ",
+       "each rank of cp gave experts room by its own tokens"},
+      {1 << SF_WITHIN_LOAD, "moe.experts=4 moe.topk=2 moe.capacity_milli=500 ", "each rank of cp counted by itself how full the experts are;"},
+      {1 << SF_WITHIN_CAPACITY, "moe.experts=4 moe.topk=2 moe.capacity_milli=1500 ", "the number of tokens of one rank of cp"},
+  };
+  for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
+    const struct sf_supposed own = {.within = mistakes[i].within, .set_of = of_cp, .sets = 2};
+    supposed_on_ranks(1, 2, mistakes[i].words, &own, i == 0 ? SF_DIAGNOSIS_MISSING_TERM : SF_DIAGNOSIS_MISSING_REDUCTION, mistakes[i].text);
+  }
+}
+
+static void test_positions_that_a_rank_counts_are_named(void **state) {
+  (void)state;
+  static const int32_t on_cp[16] = {0, 1, 0, 1, 2, 3, 2, 3, 0, 1, 0, 1, 2, 3, 2, 3}, next_on_cp[16] = {0, 1, 4, 5, 6, 7, 2, 3, 0, 1, 4, 5, 6, 7, 2, 3},
+                       by_sequence[16] = {0, 2, 4, 6, 0, 2, 4, 6, 1, 3, 5, 7, 1, 3, 5, 7};
+  const struct sf_supposed counted = {.positions = on_cp}, consecutive = {.positions = next_on_cp}, mixed = {.positions = by_sequence};
+  supposed_on_ranks(1, 2, "model.positions=learned ", &counted, SF_DIAGNOSIS_OTHER_FORMULA, "positions were counted on each rank of cp from 0;");
+  supposed_on_ranks(1, 2, "model.positions=rotary model.head_dim=8 ", &consecutive, SF_DIAGNOSIS_OTHER_FORMULA,
+                    "each rank of cp had consecutive positions;");
+  supposed("model.positions=learned ", &mixed, SF_DIAGNOSIS_OTHER_FORMULA, "tokens were counted sequence by sequence");
+}
+
+static void test_first_group_of_a_rank_is_named(void **state) {
+  (void)state;
+  const struct sf_supposed first = {.slip = SF_SLIP_FIRST_GROUP, .head_parts = 2};
+  supposed_on_ranks(2, 1, "model.heads=8 model.kv_heads=4 ", &first, SF_DIAGNOSIS_OTHER_FORMULA,
+                    "all query heads of a rank took its first head of keys and values;");
 }
 
 static void test_documents_of_the_first_sequence_are_named(void **state) {
@@ -146,6 +198,9 @@ int main(void) {
       cmocka_unit_test(test_data_of_another_moment_are_named),
       cmocka_unit_test(test_weights_of_another_step_are_named),
       cmocka_unit_test(test_formula_that_is_taken_for_the_right_one_is_named),
+      cmocka_unit_test(test_what_a_rank_takes_from_its_own_tokens_is_named),
+      cmocka_unit_test(test_positions_that_a_rank_counts_are_named),
+      cmocka_unit_test(test_first_group_of_a_rank_is_named),
       cmocka_unit_test(test_documents_of_the_first_sequence_are_named),
       cmocka_unit_test(test_gradient_that_is_left_out_or_taken_twice_is_named),
       cmocka_unit_test(test_module_that_another_one_stands_for_is_named),

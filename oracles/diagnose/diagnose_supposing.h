@@ -1,0 +1,34 @@
+/* Inside the diagnosis: runs of the reference with a supposed mistake. */
+#ifndef SF_ORACLES_DIAGNOSE_SUPPOSING_H
+#define SF_ORACLES_DIAGNOSE_SUPPOSING_H
+
+#include "oracles/diagnose/diagnose_related.h"
+
+struct sf_supposing {
+  struct sf_related_list *list;
+  const struct sf_slot *slot;
+  struct sf_expectations *expectations;
+  const struct sf_case *c; /* what the reference runs */
+};
+
+/* What is said of a supposition. */
+struct sf_wording {
+  enum sf_diagnosis_class cls;
+  const char *cause;
+  char name[128], without[64]; /* as in struct sf_diagnosis_related */
+  int32_t variant, rank;       /* as there; variant 0: all ranks make the mistake, and hold the same logical tensor */
+};
+
+/* Runs the reference so and adds what it makes, unless that is far from what the candidate has. c: NULL for the case itself; supposed:
+ * NULL for no mistake. Returns whether the tensor becomes another one. */
+bool sf_suppose(const struct sf_supposing *s, const struct sf_case *c, const struct sf_supposed *supposed,
+                const struct sf_wording *wording);
+
+/* diagnose_own_part.c: each rank computes something from its own tokens or columns alone. */
+void sf_suppose_own_part(const struct sf_supposing *s);
+/* diagnose_own_part.c: tokens are taken to stand elsewhere in their sequence. */
+void sf_suppose_positions(const struct sf_supposing *s);
+/* diagnose_own_part.c: query heads take the keys and values of another group. */
+void sf_suppose_groups(const struct sf_supposing *s);
+
+#endif
