@@ -11,17 +11,30 @@ static bool is_skipped(const struct sf_collector *collector, int32_t step) {
   return overflow != NULL && overflow->x[0] != 0;
 }
 
+/* Mistakes of a step. */
+enum slip {
+  NONE,
+  COUPLED,          /* decay is added to the gradient */
+  FORGETFUL,        /* moments begin with this step */
+  FORGETFUL_FIRST,  /* .. the first moment does */
+  FORGETFUL_SECOND, /* .. the second moment does */
+  UNDER_ROOT,       /* epsilon is added under the root */
+  EPSILON_EARLY,    /* .. or before the bias correction */
+  BY_BETA1,         /* the second moment's bias is corrected as the first one's */
+  NO_FIRST_BIAS,    /* no bias correction of the first moment */
+  NO_SECOND_BIAS,   /* .. or of the second one */
+  BETAS_SWAPPED,
+  BARE_DECAY,  /* decay is not multiplied by the learning rate */
+  STALE_GRADS, /* gradients are those of the step before; in the first step zeros */
+  UNCLIPPED,   /* gradients are not multiplied by the clip factor */
+};
+
 /* A way to compute a step's change. */
 struct way {
   double count; /* number of steps in the bias corrections */
   double decay;
-  bool is_coupled;   /* decay is added to the gradient */
-  bool is_forgetful; /* moments begin with this step */
-  bool root_outside; /* epsilon is added under the root */
-  bool is_eps_early; /* .. or before the bias correction */
-  bool by_beta1;     /* the second moment's bias is corrected as the first one's */
-  double clip;       /* gradients are multiplied by this many times the clip factor .. */
-  bool is_unclipped; /* .. or by 1 instead */
+  double clip; /* gradients are multiplied by this many times the clip factor */
+  enum slip slip;
   const char *cause; /* as in struct sf_diagnosis_related */
 };
 
@@ -31,43 +44,56 @@ struct job {
   double *m, *v;                 /* one for each element */
 };
 
+/* Beta of the first or second moment. */
+static double beta_of(const struct job *job, const struct way *way, bool second) {
+  const struct sf_train *train = &job->collector->c.train;
+  return (double)(second != (way->slip == BETAS_SWAPPED) ? train->beta2_milli : train->beta1_milli) / 1000.0;
+}
+
+/* Adds a step's gradients to the moments; forgotten: which of them are cleared before. False where a gradient is missing. */
+static bool add_gradient(const struct job *job, const struct way *way, int32_t step) {
+  const struct sf_collector *collector = job->collector;
+  const struct sf_shape shape = job->own->spec.shape;
+  const int32_t subject = job->own->id.subject, of = way->slip == STALE_GRADS ? step - 1 : step;
+  const struct sf_expected *grad = of >= 0 ? sf_related_of_step(collector, SF_KIND_MAIN_GRAD, subject, of) : NULL,
+                           *clip = sf_related_of_step(collector, SF_KIND_SCALAR, SF_SCALAR_CLIP, step),
+                           *weight = sf_related_of_step(collector, SF_KIND_PARAM, subject, step);
+  const double beta1 = beta_of(job, way, false), beta2 = beta_of(job, way, true);
+  const bool is_last = step == job->own->id.step, forgets = way->slip == FORGETFUL && is_last,
+             forgets_m = forgets || (way->slip == FORGETFUL_FIRST && is_last),
+             forgets_v = forgets || (way->slip == FORGETFUL_SECOND && is_last);
+  if ((grad == NULL && of >= 0) || clip == NULL || weight == NULL) return false;
+  const double factor = way->slip == UNCLIPPED ? 1 : way->clip * (double)clip->x[0];
+  for (int64_t i = 0; i < shape.rows * shape.cols; i++) {
+    const double g = factor * (grad != NULL ? (double)grad->x[i] : 0) + (way->slip == COUPLED ? way->decay * (double)weight->x[i] : 0);
+    job->m[i] = beta1 * (forgets_m ? 0 : job->m[i]) + (1 - beta1) * g;
+    job->v[i] = beta2 * (forgets_v ? 0 : job->v[i]) + (1 - beta2) * g * g;
+  }
+  return true;
+}
+
 /* In fp64. False where a gradient is missing. */
 static bool moments(const struct job *job, const struct way *way) {
-  const struct sf_collector *collector = job->collector;
-  const struct sf_train *train = &collector->c.train;
   const struct sf_shape shape = job->own->spec.shape;
-  const double beta1 = (double)train->beta1_milli / 1000.0, beta2 = (double)train->beta2_milli / 1000.0;
   for (int64_t i = 0; i < shape.rows * shape.cols; i++) job->m[i] = job->v[i] = 0;
-  for (int32_t s = way->is_forgetful ? job->own->id.step : 0; s <= job->own->id.step; s++) {
-    const struct sf_expected *grad = sf_related_of_step(collector, SF_KIND_MAIN_GRAD, job->own->id.subject, s),
-                             *clip = sf_related_of_step(collector, SF_KIND_SCALAR, SF_SCALAR_CLIP, s);
-    const struct sf_expected *weight = sf_related_of_step(collector, SF_KIND_PARAM, job->own->id.subject, s);
-    if (is_skipped(collector, s)) continue;
-    if (grad == NULL || clip == NULL || weight == NULL) return false;
-    const double factor = way->is_unclipped ? 1 : way->clip * (double)clip->x[0];
-    for (int64_t i = 0; i < shape.rows * shape.cols; i++) {
-      const double g = factor * (double)grad->x[i] + (way->is_coupled ? way->decay * (double)weight->x[i] : 0);
-      job->m[i] = beta1 * job->m[i] + (1 - beta1) * g;
-      job->v[i] = beta2 * job->v[i] + (1 - beta2) * g * g;
-    }
-  }
+  for (int32_t s = 0; s <= job->own->id.step; s++)
+    if (!is_skipped(job->collector, s) && !add_gradient(job, way, s)) return false;
   return true;
 }
 
 /* Adds sign times the change to out. */
 static bool add_change(double *out, const struct job *job, const struct way *way, double sign) {
   static const double EPSILON = 1e-8; /* part of the logical function */
-  const struct sf_train *train = &job->collector->c.train;
   const struct sf_expected *weight = sf_related_of_step(job->collector, SF_KIND_PARAM, job->own->id.subject, job->own->id.step);
   const int64_t count = job->own->spec.shape.rows * job->own->spec.shape.cols;
-  const double lr = (double)train->lr_micro * 1e-6;
-  const double bias1 = 1 - pow((double)train->beta1_milli / 1000.0, way->count),
-               bias2 = 1 - pow((double)train->beta2_milli / 1000.0, way->count);
+  const double lr = (double)job->collector->c.train.lr_micro * 1e-6, decay_rate = way->slip == BARE_DECAY ? 1 : lr;
+  const double bias1 = way->slip == NO_FIRST_BIAS ? 1 : 1 - pow(beta_of(job, way, false), way->count),
+               bias2 = way->slip == NO_SECOND_BIAS ? 1 : 1 - pow(beta_of(job, way, true), way->count),
+               bias = way->slip == BY_BETA1 ? bias1 : bias2, epsilon = way->slip == EPSILON_EARLY ? EPSILON / sqrt(bias) : EPSILON;
   if (weight == NULL || !moments(job, way)) return false;
   for (int64_t i = 0; i < count; i++) {
-    const double bias = way->by_beta1 ? bias1 : bias2, v = job->v[i] / bias, epsilon = way->is_eps_early ? EPSILON / sqrt(bias) : EPSILON;
-    const double root = way->root_outside ? sqrt(v + epsilon) : sqrt(v) + epsilon;
-    out[i] -= sign * lr * (job->m[i] / bias1 / root + (way->is_coupled ? 0 : way->decay * (double)weight->x[i]));
+    const double v = job->v[i] / bias, root = way->slip == UNDER_ROOT ? sqrt(v + epsilon) : sqrt(v) + epsilon;
+    out[i] -= sign * (lr * (job->m[i] / bias1 / root) + (way->slip == COUPLED ? 0 : decay_rate * way->decay * (double)weight->x[i]));
   }
   return true;
 }
@@ -124,52 +150,22 @@ static double fitted_clip(const struct job *job, const struct way *right, double
   return exp2((low + high) / 2);
 }
 
-/* Groups of parameters whose squares a norm may count in a way of their own. */
-static bool is_expert(const struct sf_catalog *catalog, const struct sf_param *p) {
-  (void)catalog;
-  return sf_cut_is_expert(p->row_cut) || sf_cut_is_expert(p->col_cut);
-}
-static bool is_vector(const struct sf_catalog *catalog, const struct sf_param *p) { return !is_expert(catalog, p) && p->shape.rows == 1; }
-static bool is_embedding(const struct sf_catalog *catalog, const struct sf_param *p) {
-  return catalog->modules[p->module].cls == SF_MODULE_WORD_EMBEDDINGS;
-}
-static bool is_any(const struct sf_catalog *catalog, const struct sf_param *p) {
-  (void)catalog, (void)p;
-  return true;
-}
-
-static double squares_of(const struct sf_collector *collector, int32_t step,
-                         bool (*is)(const struct sf_catalog *, const struct sf_param *)) {
-  double squares = 0;
-  for (int32_t i = 0; i < collector->catalog->param_count; i++) {
-    const struct sf_param *param = &collector->catalog->params[i];
-    const struct sf_expected *grad = is(collector->catalog, param) ? sf_related_of_step(collector, SF_KIND_MAIN_GRAD, i, step) : NULL;
-    if (grad != NULL) squares += sf_sum_squares(grad->x, grad->spec.shape.rows * grad->spec.shape.cols);
-  }
-  return squares;
-}
-
 /* Says what the norm behind such a factor counted, if that is simple: ", as if the norm counted all squares 2 times". Returns the
  * cause. */
-static const char *norm_text(char *out, size_t out_size, const struct sf_collector *collector, int32_t step, double clip) {
-  static const struct {
-    bool (*is)(const struct sf_catalog *, const struct sf_param *);
-    const char *name, *cause;
-  } groups[] = {{is_any, "all squares", "a clip factor by another number of all squares"},
-                {is_expert, "the experts' squares", "a clip factor by another number of the experts' squares"},
-                {is_vector, "the vectors' squares", "a clip factor by another number of the vectors' squares"},
-                {is_embedding, "the word embedding's squares", "a clip factor by another number of the word embedding's squares"}};
+static const char *norm_text(char *out, size_t out_size, struct sf_related_list *list, int32_t step, double clip) {
   static const double ROUND = 2e-2;
-  const double all = squares_of(collector, step, is_any), wanted = all / (clip * clip);
+  struct sf_norm_group groups[SF_NORM_GROUPS_MAX];
+  const int32_t count = sf_norm_groups(groups, list, step, true);
+  const double all = groups[0].squares, wanted = all / (clip * clip);
   *out = '\0';
-  for (size_t k = 0; k < sizeof groups / sizeof *groups; k++) {
-    const double own = squares_of(collector, step, groups[k].is), times = own > 0 ? (wanted - (all - own)) / own : 1, whole = round(times);
+  for (int32_t k = 0; k < count; k++) {
+    const double own = groups[k].squares, times = own > 0 ? (wanted - (all - own)) / own : 1, whole = round(times);
     if (!(fabs(times - whole) <= ROUND) || whole < 0 || whole == 1 || whole > 1 << 20) continue;
     if (whole == 0)
-      snprintf(out, out_size, ", as if the norm left out %s", groups[k].name);
+      snprintf(out, out_size, ", as if the norm left out the squares of %.40s", groups[k].name);
     else
-      snprintf(out, out_size, ", as if the norm counted %s %.0f times", groups[k].name, whole);
-    return groups[k].cause;
+      snprintf(out, out_size, ", as if the norm counted the squares of %.40s %.0f times", groups[k].name, whole);
+    return groups[k].clip_cause;
   }
   return "another clip factor";
 }
@@ -179,12 +175,12 @@ static void offer_clips(struct sf_related_list *list, const struct job *job, con
   const int64_t count = job->own->spec.shape.rows * job->own->spec.shape.cols;
   double *sum = sf_related_alloc(list, (size_t)count * sizeof *sum);
   struct way way = *right;
-  char name[128], norm[96];
+  char name[128], norm[112];
   if (sum == NULL || clip == NULL || !sf_slot_is_whole(slot)) return;
-  way.is_unclipped = true;
+  way.slip = UNCLIPPED;
   if (clip->x[0] != 1) offer(list, job, right, way, SF_DIAGNOSIS_SCALE, "Adam with gradients that are not clipped");
   way = *right, way.clip = fitted_clip(job, right, sum, slot->merged);
-  way.cause = norm_text(norm, sizeof norm, list->collector, job->own->id.step, way.clip);
+  way.cause = norm_text(norm, sizeof norm, list, job->own->id.step, way.clip);
   if (clip->x[0] >= 1) way.cause = "another clip factor", *norm = '\0';
   snprintf(name, sizeof name, "Adam with gradients times %.3g (clip factor %.3g%s)", way.clip * (double)clip->x[0], (double)clip->x[0],
            norm);
@@ -192,6 +188,59 @@ static void offer_clips(struct sf_related_list *list, const struct job *job, con
 }
 
 /* --- all ways ------------------------------------------------------------------------------------------------------ */
+
+/* Another number of steps in the bias corrections. applied: steps that were not skipped. */
+static void offer_counts(struct sf_related_list *list, const struct job *job, const struct way *right, int32_t applied) {
+  struct way way = *right;
+  if (applied <= job->own->id.step) {
+    way.count = job->own->id.step + 1;
+    offer(list, job, right, way, SF_DIAGNOSIS_SCALE, "Adam's bias correction with the steps counted that were skipped");
+  }
+  way.count = applied + 1;
+  offer(list, job, right, way, SF_DIAGNOSIS_SCALE, "Adam's bias correction of the next step");
+  way.count = applied - 1;
+  if (applied > 1) offer(list, job, right, way, SF_DIAGNOSIS_SCALE, "Adam's bias correction of the step before");
+  way.count = INFINITY;
+  offer(list, job, right, way, SF_DIAGNOSIS_SCALE, "Adam without bias correction");
+}
+
+/* is_reloaded: moments were loaded just before this step. */
+static void offer_slips(struct sf_related_list *list, const struct job *job, const struct way *right, bool is_reloaded) {
+  static const struct {
+    enum slip slip;
+    enum sf_diagnosis_class cls;
+    const char *name, *reloaded; /* reloaded: behind a reload; NULL: the same */
+  } slips[] = {
+      {FORGETFUL, SF_DIAGNOSIS_STALE, "Adam with moments that begin anew", "Adam with moments that were not loaded"},
+      {FORGETFUL_FIRST, SF_DIAGNOSIS_STALE, "Adam with a first moment that begins anew", "Adam with a first moment that was not loaded"},
+      {FORGETFUL_SECOND, SF_DIAGNOSIS_STALE, "Adam with a second moment that begins anew", "Adam with a second moment that was not loaded"},
+      {STALE_GRADS, SF_DIAGNOSIS_STALE, "Adam with the gradients of the step before", NULL},
+      {UNDER_ROOT, SF_DIAGNOSIS_SCALE, "Adam with epsilon under the square root", NULL},
+      {EPSILON_EARLY, SF_DIAGNOSIS_SCALE, "Adam with epsilon added before the bias correction", NULL},
+      {BY_BETA1, SF_DIAGNOSIS_SCALE, "Adam with the second moment corrected by beta1", NULL},
+      {NO_FIRST_BIAS, SF_DIAGNOSIS_SCALE, "Adam without bias correction of the first moment", NULL},
+      {NO_SECOND_BIAS, SF_DIAGNOSIS_SCALE, "Adam without bias correction of the second moment", NULL},
+      {BETAS_SWAPPED, SF_DIAGNOSIS_SCALE, "Adam with beta1 and beta2 exchanged", NULL},
+      {BARE_DECAY, SF_DIAGNOSIS_SCALE, "a change whose weight decay is not multiplied by the learning rate", NULL},
+      {COUPLED, SF_DIAGNOSIS_REPEATED_TERM, "Adam with weight decay added to the gradient, in place of AdamW", NULL},
+  };
+  for (size_t i = 0; i < sizeof slips / sizeof *slips; i++) {
+    struct way way = *right;
+    way.slip = slips[i].slip;
+    offer(list, job, right, way, slips[i].cls, is_reloaded && slips[i].reloaded != NULL ? slips[i].reloaded : slips[i].name);
+  }
+}
+
+static void offer_decays(struct sf_related_list *list, const struct job *job, const struct way *right, double decay) {
+  struct way way = *right;
+  const bool is_decayed = right->decay > 0;
+  if (decay == 0) return;
+  way.decay = is_decayed ? 0 : decay;
+  offer(list, job, right, way, SF_DIAGNOSIS_REPEATED_TERM,
+        is_decayed ? "a change without weight decay" : "a change with weight decay, which this parameter has none of");
+  way.decay = 2 * decay;
+  if (is_decayed) offer(list, job, right, way, SF_DIAGNOSIS_REPEATED_TERM, "a change with twice the weight decay");
+}
 
 void sf_related_collect_adam(struct sf_related_list *list, const struct sf_slot *slot) {
   const struct sf_collector *collector = list->collector;
@@ -204,39 +253,11 @@ void sf_related_collect_adam(struct sf_related_list *list, const struct sf_slot 
                           .v = sf_related_alloc(list, (size_t)count * sizeof(double))};
   if (job.m == NULL || job.v == NULL) return;
   const double decay = (double)collector->c.train.weight_decay_milli / 1000.0;
-  const bool is_decayed = collector->catalog->params[own->id.subject].decayed && decay > 0;
   int32_t applied = 0;
   for (int32_t s = 0; s <= own->id.step; s++) applied += !is_skipped(collector, s);
-  const struct way right = {.count = applied, .decay = is_decayed ? decay : 0, .clip = 1};
-  struct way way = right;
-  if (applied <= own->id.step) {
-    way.count = own->id.step + 1;
-    offer(list, &job, &right, way, SF_DIAGNOSIS_SCALE, "Adam's bias correction with the steps counted that were skipped");
-  }
-  way.count = applied + 1;
-  offer(list, &job, &right, way, SF_DIAGNOSIS_SCALE, "Adam's bias correction of the next step");
-  way.count = applied - 1;
-  if (applied > 1) offer(list, &job, &right, way, SF_DIAGNOSIS_SCALE, "Adam's bias correction of the step before");
-  way.count = INFINITY;
-  offer(list, &job, &right, way, SF_DIAGNOSIS_SCALE, "Adam without bias correction");
-  way = right, way.root_outside = true;
-  offer(list, &job, &right, way, SF_DIAGNOSIS_SCALE, "Adam with epsilon under the square root");
-  way = right, way.is_eps_early = true;
-  offer(list, &job, &right, way, SF_DIAGNOSIS_SCALE, "Adam with epsilon added before the bias correction");
-  way = right, way.by_beta1 = true;
-  offer(list, &job, &right, way, SF_DIAGNOSIS_SCALE, "Adam with the second moment corrected by beta1");
-  way = right, way.is_forgetful = true;
-  if (applied > 1)
-    offer(list, &job, &right, way, SF_DIAGNOSIS_STALE,
-          collector->c.reload.after_step == own->id.step ? "Adam with moments that were not loaded" : "Adam with moments that begin anew");
+  const struct way right = {.count = applied, .decay = collector->catalog->params[own->id.subject].decayed ? decay : 0, .clip = 1};
+  offer_counts(list, &job, &right, applied);
+  offer_slips(list, &job, &right, collector->c.reload.after_step == own->id.step);
   offer_clips(list, &job, &right, slot);
-  if (decay == 0) return;
-  way = right, way.decay = is_decayed ? 0 : decay;
-  offer(list, &job, &right, way, SF_DIAGNOSIS_REPEATED_TERM,
-        is_decayed ? "a change without weight decay" : "a change with weight decay, which this parameter has none of");
-  way = right, way.decay = 2 * decay;
-  if (is_decayed) offer(list, &job, &right, way, SF_DIAGNOSIS_REPEATED_TERM, "a change with twice the weight decay");
-  way = right, way.is_coupled = true;
-  if (is_decayed)
-    offer(list, &job, &right, way, SF_DIAGNOSIS_REPEATED_TERM, "Adam with weight decay added to the gradient, in place of AdamW");
+  offer_decays(list, &job, &right, decay);
 }

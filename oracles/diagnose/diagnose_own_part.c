@@ -83,6 +83,8 @@ static const struct mistake of_tokens[] = {
     {WITHIN(SCORES), true, SF_DIAGNOSIS_MISSING_REDUCTION, "scores of experts", "each rank of %s added up scores of its own tokens"},
     {WITHIN(TOKENS), true, SF_DIAGNOSIS_MISSING_REDUCTION, "tokens of the router's losses",
      "each rank of %s divided the router's losses by the number of its own tokens"},
+    {WITHIN(CHOICES) | WITHIN(TOKENS), true, SF_DIAGNOSIS_MISSING_REDUCTION, "choices of experts",
+     "each rank of %s counted tokens and the choices of experts among its own tokens"},
     {WITHIN(CHOICES) | WITHIN(SCORES), true, SF_DIAGNOSIS_MISSING_REDUCTION, "choices and scores of experts",
      "each rank of %s took choices and scores of experts from its own tokens"},
     {WITHIN(SCORES) | WITHIN(TOKENS), true, SF_DIAGNOSIS_MISSING_REDUCTION, "scores of experts",

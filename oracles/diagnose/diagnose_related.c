@@ -290,41 +290,6 @@ static void collect_residual(struct sf_related_list *list, const struct sf_expec
   if (branch != NULL) sf_related_add(list, SF_RELATED_TERM, own->spec.shape, branch, "the branch");
 }
 
-/* Groups of parameters that a gradient norm may leave out or count more than once. */
-static bool is_whole_on_tp(const struct sf_catalog *catalog, const struct sf_param *p) {
-  (void)catalog;
-  return p->row_cut == SF_CUT_NONE && p->col_cut == SF_CUT_NONE;
-}
-static bool is_of_embedding(const struct sf_catalog *catalog, const struct sf_param *p) {
-  return catalog->modules[p->module].cls == SF_MODULE_WORD_EMBEDDINGS;
-}
-static bool is_of_experts(const struct sf_catalog *catalog, const struct sf_param *p) {
-  (void)catalog;
-  return sf_cut_is_expert(p->row_cut) || sf_cut_is_expert(p->col_cut);
-}
-
-/* A group's part of the squared gradient norm. */
-static void collect_norm_term(struct sf_related_list *list, const struct sf_expected *own,
-                              bool (*is)(const struct sf_catalog *, const struct sf_param *), const char *name) {
-  const struct sf_catalog *catalog = list->collector->catalog;
-  float *squares = sf_related_alloc(list, sizeof *squares);
-  if (squares == NULL) return;
-  double total = 0;
-  for (int32_t param = 0; param < catalog->param_count; param++) {
-    const struct sf_expected *e = is(catalog, &catalog->params[param]) ? find(list->collector, SF_KIND_MAIN_GRAD, own->id, param) : NULL;
-    if (e != NULL) total += e->norm * e->norm;
-  }
-  *squares = (float)total;
-  if (total > 0) sf_related_add(list, SF_RELATED_TERM, (struct sf_shape){1, 1}, squares, name);
-}
-
-static void collect_norm_terms(struct sf_related_list *list, const struct sf_expected *own) {
-  if (list->of->c.layout.tp > 1)
-    collect_norm_term(list, own, is_whole_on_tp, "the share of parameters that every rank of tp holds (as squares)");
-  collect_norm_term(list, own, is_of_embedding, "the share of the word embedding (as squares)");
-  collect_norm_term(list, own, is_of_experts, "the share of the experts (as squares)");
-}
-
 void sf_related_collect(struct sf_related_list *list, const struct sf_slot *slot) {
   list->of = slot->of;
   const struct sf_expected *own = slot->expected;
@@ -335,7 +300,7 @@ void sf_related_collect(struct sf_related_list *list, const struct sf_slot *slot
     collect_residual(list, own, module);
     collect_experts(list, own, module);
   }
-  if (own->id.kind == SF_KIND_SCALAR && own->id.subject == SF_SCALAR_GRAD_NORM) collect_norm_terms(list, own);
+  if (own->id.kind == SF_KIND_SCALAR && own->id.subject == SF_SCALAR_GRAD_NORM) sf_related_collect_norm(list, own);
   if (own->id.kind != SF_KIND_SCALAR) collect_stale(list, slot);
   collect_stale_inputs(list, slot);
   sf_related_collect_reload(list, slot);

@@ -147,7 +147,7 @@ static void test_diagnose_changes_are_named_by_adams_mistakes(void **state) {
 static void test_diagnose_another_clip_factor_is_named(void **state) {
   (void)state;
 #define CLIPPED SMALL_MODEL ISOLATED "train.clip_milli=1 train.steps=1 layout.tp=2 "
-  diagnose_change(CLIPPED, 0, 1, 1, 0.5, SF_DIAGNOSIS_SCALE, "counted all squares 4 times)");
+  diagnose_change(CLIPPED, 0, 1, 1, 0.5, SF_DIAGNOSIS_SCALE, "counted the squares of all parameters 4 times)");
   diagnose_change(CLIPPED, 0, 1, 1, 0.001, SF_DIAGNOSIS_SCALE, "Adam with gradients times");
 }
 
@@ -187,7 +187,7 @@ static void test_diagnose_gradients_that_are_not_clipped_are_named(void **state)
 static void test_diagnose_norm_without_a_group_of_parameters_is_named(void **state) {
   (void)state;
   diagnose_change(CLIPPED, 0, 1, 1, clips_without(CLIPPED, is_embedding), SF_DIAGNOSIS_SCALE,
-                  "as if the norm left out the word embedding's squares");
+                  "as if the norm left out the squares of the word embedding");
 #define CLIPPED_EXPERTS CLIPPED "layout.sp=on moe.experts=2 moe.shared_ffn=16 "
   diagnose_change(CLIPPED_EXPERTS, 0, 1, 1, clips_without(CLIPPED_EXPERTS, is_expert), SF_DIAGNOSIS_SCALE,
                   "as if the norm left out the experts' squares");

@@ -1,0 +1,96 @@
+/* What a gradient norm may count in a way of its own: squares of groups of parameters, of each module's, and of each parameter. */
+#include "oracles/diagnose/diagnose_related.h"
+#include "oracles/noise/norms.h"
+
+#include <stdio.h>
+
+static bool is_any(const struct sf_catalog *catalog, const struct sf_param *p) {
+  (void)catalog, (void)p;
+  return true;
+}
+static bool is_of_experts(const struct sf_catalog *catalog, const struct sf_param *p) {
+  (void)catalog;
+  return sf_cut_is_expert(p->row_cut) || sf_cut_is_expert(p->col_cut);
+}
+static bool is_vector(const struct sf_catalog *catalog, const struct sf_param *p) {
+  return !is_of_experts(catalog, p) && p->shape.rows == 1;
+}
+static bool is_of_embedding(const struct sf_catalog *catalog, const struct sf_param *p) {
+  return catalog->modules[p->module].cls == SF_MODULE_WORD_EMBEDDINGS;
+}
+static bool is_whole_on_tp(const struct sf_catalog *catalog, const struct sf_param *p) {
+  (void)catalog;
+  return p->row_cut == SF_CUT_NONE && p->col_cut == SF_CUT_NONE;
+}
+
+struct adding {
+  struct sf_norm_group *groups;
+  int32_t count;
+  const struct sf_collector *collector;
+  int32_t step;
+};
+
+/* Adds a parameter's squares to the last group. */
+static void add_param(const struct adding *adding, int32_t param) {
+  const struct sf_expected *grad = sf_related_of_step(adding->collector, SF_KIND_MAIN_GRAD, param, adding->step);
+  if (grad != NULL) adding->groups[adding->count - 1].squares += sf_sum_squares(grad->x, grad->spec.shape.rows * grad->spec.shape.cols);
+}
+
+static bool begin_group(struct adding *adding, const char *name, const char *clip_cause) {
+  if (adding->count == SF_NORM_GROUPS_MAX) return false;
+  struct sf_norm_group *group = &adding->groups[adding->count++];
+  *group = (struct sf_norm_group){.clip_cause = clip_cause};
+  snprintf(group->name, sizeof group->name, "%s", name);
+  return true;
+}
+
+static void add_coarse(struct adding *adding, bool has_tp) {
+  static const struct {
+    bool (*is)(const struct sf_catalog *, const struct sf_param *);
+    const char *name, *clip_cause;
+    bool needs_tp;
+  } coarse[] = {
+      {is_any, "all parameters", "a clip factor by another number of all squares", false},
+      {is_of_experts, "the experts", "a clip factor by another number of the experts' squares", false},
+      {is_vector, "the vectors", "a clip factor by another number of the vectors' squares", false},
+      {is_of_embedding, "the word embedding", "a clip factor by another number of the word embedding's squares", false},
+      {is_whole_on_tp, "what every rank of tp holds", "a clip factor by another number of replicated squares", true},
+  };
+  const struct sf_catalog *catalog = adding->collector->catalog;
+  for (size_t k = 0; k < sizeof coarse / sizeof *coarse; k++) {
+    if ((coarse[k].needs_tp && !has_tp) || !begin_group(adding, coarse[k].name, coarse[k].clip_cause)) continue;
+    for (int32_t i = 0; i < catalog->param_count; i++)
+      if (coarse[k].is(catalog, &catalog->params[i])) add_param(adding, i);
+  }
+}
+
+int32_t sf_norm_groups(struct sf_norm_group out[SF_NORM_GROUPS_MAX], struct sf_related_list *list, int32_t step, bool is_coarse) {
+  const struct sf_catalog *catalog = list->collector->catalog;
+  struct adding adding = {.groups = out, .collector = list->collector, .step = step};
+  add_coarse(&adding, list->of->c.layout.tp > 1);
+  for (int cls = 0; cls < SF_MODULE_CLASS_COUNT && !is_coarse; cls++) {
+    bool is_begun = false;
+    for (int32_t i = 0; i < catalog->param_count; i++) {
+      if (catalog->modules[catalog->params[i].module].cls != (enum sf_module_class)cls) continue;
+      if (!is_begun && !begin_group(&adding, sf_modules[cls].name, NULL)) break;
+      is_begun = true;
+      add_param(&adding, i);
+    }
+  }
+  for (int32_t i = 0; i < catalog->param_count && !is_coarse; i++)
+    if (begin_group(&adding, catalog->params[i].name, NULL)) add_param(&adding, i);
+  return adding.count;
+}
+
+void sf_related_collect_norm(struct sf_related_list *list, const struct sf_expected *own) {
+  struct sf_norm_group groups[SF_NORM_GROUPS_MAX];
+  const int32_t count = sf_norm_groups(groups, list, own->id.step, false);
+  for (int32_t k = 1; k < count; k++) { /* all: a factor */
+    float *squares = sf_related_alloc(list, sizeof *squares);
+    char name[128];
+    if (squares == NULL || groups[k].squares == 0) continue;
+    *squares = (float)groups[k].squares;
+    snprintf(name, sizeof name, "the share of %s (as squares)", groups[k].name);
+    sf_related_add(list, SF_RELATED_TERM, (struct sf_shape){1, 1}, squares, name);
+  }
+}
