@@ -138,6 +138,7 @@ static inline bool is_hidden(const struct run *run, enum sf_within what, int64_t
   return sets_within(run, what) > 1 && run->options->supposed->set_of[j] != run->options->supposed->set;
 }
 
+/* How far the label's logit lies below the largest one. */
 static inline real labels_distance(const struct run *run, real top, const real *row, int32_t label) {
   return is_hidden(run, SF_WITHIN_LABEL, label) ? 0 : top - row[label];
 }

@@ -190,7 +190,7 @@ static void test_diagnose_norm_without_a_group_of_parameters_is_named(void **sta
                   "as if the norm left out the squares of the word embedding");
 #define CLIPPED_EXPERTS CLIPPED "layout.sp=on moe.experts=2 moe.shared_ffn=16 "
   diagnose_change(CLIPPED_EXPERTS, 0, 1, 1, clips_without(CLIPPED_EXPERTS, is_expert), SF_DIAGNOSIS_SCALE,
-                  "as if the norm left out the experts' squares");
+                  "as if the norm left out the squares of the experts");
 }
 
 /* The run's own norm leaves a group out; clip factor and changes follow from it. */

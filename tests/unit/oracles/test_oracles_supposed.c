@@ -137,7 +137,8 @@ static void test_what_a_rank_takes_from_its_own_tokens_is_named(void **state) {
       {1 << SF_WITHIN_KEYS, "", "queries saw the keys that their own rank of cp has, and no others;"},
       {1 << SF_WITHIN_CAPACITY | 1 << SF_WITHIN_LOAD, "moe.experts=4 moe.topk=2 moe.capacity_milli=1000 ",
        "each rank of cp gave experts room by its own tokens"},
-      {1 << SF_WITHIN_LOAD, "moe.experts=4 moe.topk=2 moe.capacity_milli=500 ", "each rank of cp counted by itself how full the experts are;"},
+      {1 << SF_WITHIN_LOAD, "moe.experts=4 moe.topk=2 moe.capacity_milli=500 ",
+       "each rank of cp counted by itself how full the experts are;"},
       {1 << SF_WITHIN_CAPACITY, "moe.experts=4 moe.topk=2 moe.capacity_milli=1500 ", "the number of tokens of one rank of cp"},
   };
   for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
@@ -148,10 +149,12 @@ static void test_what_a_rank_takes_from_its_own_tokens_is_named(void **state) {
 
 static void test_positions_that_a_rank_counts_are_named(void **state) {
   (void)state;
-  static const int32_t on_cp[16] = {0, 1, 0, 1, 2, 3, 2, 3, 0, 1, 0, 1, 2, 3, 2, 3}, next_on_cp[16] = {0, 1, 4, 5, 6, 7, 2, 3, 0, 1, 4, 5, 6, 7, 2, 3},
+  static const int32_t on_cp[16] = {0, 1, 0, 1, 2, 3, 2, 3, 0, 1, 0, 1, 2, 3, 2, 3},
+                       next_on_cp[16] = {0, 1, 4, 5, 6, 7, 2, 3, 0, 1, 4, 5, 6, 7, 2, 3},
                        by_sequence[16] = {0, 2, 4, 6, 0, 2, 4, 6, 1, 3, 5, 7, 1, 3, 5, 7};
   const struct sf_supposed counted = {.positions = on_cp}, consecutive = {.positions = next_on_cp}, mixed = {.positions = by_sequence};
-  supposed_on_ranks(1, 2, "model.positions=learned ", &counted, SF_DIAGNOSIS_OTHER_FORMULA, "positions were counted on each rank of cp from 0;");
+  supposed_on_ranks(1, 2, "model.positions=learned ", &counted, SF_DIAGNOSIS_OTHER_FORMULA,
+                    "positions were counted on each rank of cp from 0;");
   supposed_on_ranks(1, 2, "model.positions=rotary model.head_dim=8 ", &consecutive, SF_DIAGNOSIS_OTHER_FORMULA,
                     "each rank of cp had consecutive positions;");
   supposed("model.positions=learned ", &mixed, SF_DIAGNOSIS_OTHER_FORMULA, "tokens were counted sequence by sequence");
