@@ -228,6 +228,13 @@ static void conclude(struct sf_diagnosis *out, const struct sf_fit *fit) {
   memcpy(out->text, sentence, sizeof out->text);
 }
 
+void sf_fit_explain(struct sf_fit *fit) {
+  static void (*const explanations[])(struct sf_fit *) = {sf_explain_sums, sf_explain_microbatches, sf_explain_values, sf_explain_places,
+                                                          sf_explain_part, sf_explain_supposed,     sf_explain_inside};
+  prepare(fit);
+  for (size_t k = 0; k < sizeof explanations / sizeof *explanations && fit->status == SF_OK; k++) explanations[k](fit);
+}
+
 enum sf_status sf_diagnose(struct sf_diagnosis *out, const struct sf_tensor_view *view) {
   *out = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_UNKNOWN};
   if (view->shard_count == 0) return SF_OK;
@@ -235,10 +242,7 @@ enum sf_status sf_diagnose(struct sf_diagnosis *out, const struct sf_tensor_view
   if (fit.arena == NULL) return SF_ENOMEM;
   struct sf_tensor_view squared;
   if (view->is_norm) square(&squared, &fit);
-  if (fit.status == SF_OK) prepare(&fit);
-  static void (*const explanations[])(struct sf_fit *) = {sf_explain_sums,   sf_explain_microbatches, sf_explain_values,
-                                                          sf_explain_places, sf_explain_part,         sf_explain_supposed};
-  for (size_t k = 0; k < sizeof explanations / sizeof *explanations && fit.status == SF_OK; k++) explanations[k](&fit);
+  if (fit.status == SF_OK) sf_fit_explain(&fit);
   if (fit.status == SF_OK) conclude(out, &fit);
   if (fit.status == SF_OK) fit.status = sf_numbers_of(&out->numbers, view);
   sf_arena_destroy(fit.arena);

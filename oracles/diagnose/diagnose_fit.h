@@ -21,6 +21,7 @@ struct sf_fit {
   float *term;                       /* scratch: local_max */
   float *logical;                    /* scratch: the whole tensor */
   double norm, baseline;             /* of x; left without any explanation */
+  bool is_inside;                    /* of a part of a tensor alone */
   bool replicas_differ;              /* two shards hold different values of one element */
   struct sf_diagnosis best, nearest; /* best: of what fits; nearest: what leaves least of all that was tried */
 };
@@ -66,6 +67,9 @@ struct sf_factor {
 /* Names a factor. accuracy: relative. diagnose_factor.c. */
 void sf_factor_name(struct sf_factor *out, const struct sf_tensor_view *view, double factor, double accuracy);
 
+/* Puts the best explanation of fit->v into fit->best. v, arena, status and is_inside are set, all else is zero. */
+void sf_fit_explain(struct sf_fit *fit);
+
 /* The explanations. */
 void sf_explain_sums(struct sf_fit *fit);         /* diagnose_sums.c: partial and repeated sums over ranks */
 void sf_explain_microbatches(struct sf_fit *fit); /* diagnose_sums.c: sums over microbatches and uses */
@@ -73,6 +77,7 @@ void sf_explain_values(struct sf_fit *fit);       /* diagnose_values.c: scale, t
 void sf_explain_places(struct sf_fit *fit);       /* diagnose_places.c: pieces, rows, order of fused parts */
 void sf_explain_part(struct sf_fit *fit);         /* diagnose_part.c: where it is wrong */
 void sf_explain_own_scales(struct sf_fit *fit);   /* diagnose_shares.c: a factor for each rank */
-void sf_explain_supposed(struct sf_fit *fit);     /* diagnose_shares.c: what the reference makes with a supposed mistake; last */
+void sf_explain_supposed(struct sf_fit *fit);     /* diagnose_shares.c: what the reference makes with a supposed mistake */
+void sf_explain_inside(struct sf_fit *fit);       /* diagnose_inside.c: wrong rows and columns by themselves; last */
 
 #endif
