@@ -5,16 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What each rank has of a sequence's positions, or of the columns of the vocabulary. */
-struct parts {
-  const char *axes; /* "tp", "cp", "tp x cp" */
-  int32_t count;
-  int32_t *of;       /* [size], of each position or column */
-  int32_t *local;    /* [size], its number on the rank */
-  bool by_tp, by_cp; /* what the number of a part counts: tp index, or cp index, or tp index + tp x cp index */
-};
-
-static bool take_part(struct parts *parts, const struct sf_dim_map *dim, int32_t part) {
+static bool take_part(struct sf_parts *parts, const struct sf_dim_map *dim, int32_t part) {
   int32_t local = 0;
   for (int32_t i = 0; i < dim->count; i++)
     for (int64_t at = dim->runs[i].start; at < dim->runs[i].start + dim->runs[i].len; at++) {
@@ -25,7 +16,7 @@ static bool take_part(struct parts *parts, const struct sf_dim_map *dim, int32_t
 }
 
 /* False: these axes do not cut the dimension, or there is no memory. */
-static bool cut(struct parts *parts, struct sf_related_list *list, enum sf_cut how, int64_t size) {
+static bool cut(struct sf_parts *parts, struct sf_related_list *list, enum sf_cut how, int64_t size) {
   const struct sf_case *c = &list->of->c;
   const int32_t tp = parts->by_tp ? (int32_t)c->layout.tp : 1, cp = parts->by_cp ? (int32_t)c->layout.cp : 1;
   parts->count = tp * cp;
@@ -42,14 +33,12 @@ static bool cut(struct parts *parts, struct sf_related_list *list, enum sf_cut h
   return true;
 }
 
-/* Tokens by the axes that cut them: cp, tp with sequence parallelism, both. Returns how many ways there are. */
-enum { WAYS_MAX = 3 };
-static int32_t cut_tokens(struct parts ways[WAYS_MAX], struct sf_related_list *list) {
+int32_t sf_parts_of_tokens(struct sf_parts ways[SF_WAYS_MAX], struct sf_related_list *list) {
   const struct sf_case *c = &list->of->c;
   const int64_t seq = c->model.seq;
   int32_t count = 0;
-  const struct parts by_cp = {.axes = "cp", .by_cp = true}, by_tp = {.axes = "tp", .by_tp = true},
-                     by_both = {.axes = "tp x cp", .by_tp = true, .by_cp = true};
+  const struct sf_parts by_cp = {.axes = "cp", .by_cp = true}, by_tp = {.axes = "tp", .by_tp = true},
+                        by_both = {.axes = "tp x cp", .by_tp = true, .by_cp = true};
   ways[count] = by_cp;
   count += cut(&ways[count], list, SF_CUT_TOKENS, seq);
   if (!c->layout.sp || seq % (c->layout.tp * c->layout.cp) != 0) return count;
@@ -73,6 +62,8 @@ struct mistake {
 static const struct mistake of_tokens[] = {
     {WITHIN(KEYS), false, SF_DIAGNOSIS_MISSING_TERM, "keys of other ranks",
      "queries saw the keys that their own rank of %s has, and no others"},
+    {WITHIN(QUERIES), false, SF_DIAGNOSIS_MISSING_REDUCTION, "queries of other ranks",
+     "keys and values had the gradients of their own rank's queries of %s alone"},
     {WITHIN(CAPACITY) | WITHIN(LOAD), false, SF_DIAGNOSIS_MISSING_REDUCTION, "capacity of experts",
      "each rank of %s gave experts room by its own tokens, and counted it by itself"},
     {WITHIN(CAPACITY), false, SF_DIAGNOSIS_MISSING_REDUCTION, "capacity of experts",
@@ -109,7 +100,7 @@ static const struct mistake of_columns[] = {
 enum { FIRST_VARIANT = 1000 };
 
 /* Each rank has a tensor of its own: the number that its part gives. */
-static void suppose_of_each(const struct sf_supposing *s, struct sf_supposed supposed, const struct parts *parts,
+static void suppose_of_each(const struct sf_supposing *s, struct sf_supposed supposed, const struct sf_parts *parts,
                             struct sf_wording *wording) {
   const struct sf_related_list *list = s->list;
   const struct sf_case *c = &list->of->c;
@@ -121,7 +112,7 @@ static void suppose_of_each(const struct sf_supposing *s, struct sf_supposed sup
     }
 }
 
-static void suppose_mistakes(const struct sf_supposing *s, const struct mistake *mistakes, size_t count, const struct parts *parts,
+static void suppose_mistakes(const struct sf_supposing *s, const struct mistake *mistakes, size_t count, const struct sf_parts *parts,
                              int32_t first_variant) {
   const struct sf_module *module = &s->list->collector->catalog->modules[s->slot->expected->spec.module];
   const bool is_of_part = s->slot->expected->id.kind == SF_KIND_ACT && (module->cls == SF_MODULE_AUX_LOSS || module->cls == SF_MODULE_LOSS);
@@ -141,12 +132,12 @@ static void suppose_mistakes(const struct sf_supposing *s, const struct mistake 
 
 void sf_suppose_own_part(const struct sf_supposing *s) {
   const struct sf_case *c = &s->list->of->c;
-  struct parts ways[WAYS_MAX], columns = {.axes = "tp", .by_tp = true};
-  const int32_t count = cut_tokens(ways, s->list);
+  struct sf_parts ways[SF_WAYS_MAX], columns = {.axes = "tp", .by_tp = true};
+  const int32_t count = sf_parts_of_tokens(ways, s->list);
   for (int32_t i = 0; i < count; i++)
     suppose_mistakes(s, of_tokens, sizeof of_tokens / sizeof *of_tokens, &ways[i], FIRST_VARIANT * (i + 1));
   if (cut(&columns, s->list, SF_CUT_EVEN, c->model.vocab_padded))
-    suppose_mistakes(s, of_columns, sizeof of_columns / sizeof *of_columns, &columns, FIRST_VARIANT * (WAYS_MAX + 1));
+    suppose_mistakes(s, of_columns, sizeof of_columns / sizeof *of_columns, &columns, FIRST_VARIANT * (SF_WAYS_MAX + 1));
 }
 
 /* --- positions ---------------------------------------------------------------------------------------------------- */
@@ -175,7 +166,7 @@ static void suppose_taken(const struct sf_supposing *s, const struct positions *
   sf_suppose(s, NULL, &supposed, &wording);
 }
 
-static void suppose_on_rank(const struct sf_supposing *s, struct positions *p, const struct parts *parts) {
+static void suppose_on_rank(const struct sf_supposing *s, struct positions *p, const struct sf_parts *parts) {
   const int64_t seq = s->c->model.seq;
   int32_t *next_to = sf_related_alloc(s->list, (size_t)seq * sizeof *next_to);
   if (next_to == NULL) return;
@@ -190,7 +181,7 @@ void sf_suppose_positions(const struct sf_supposing *s) {
   const struct sf_case *c = s->c;
   const struct sf_trace_id id = s->slot->expected->id;
   const int64_t seq = c->model.seq, b = c->train.microbatch_size;
-  struct parts ways[WAYS_MAX];
+  struct sf_parts ways[SF_WAYS_MAX];
   struct positions p = {.taken = sf_related_alloc(s->list, (size_t)count_of(c) * sizeof *p.taken)};
   if (p.taken == NULL) return;
   if (c->data.documents > 1) {
@@ -202,7 +193,7 @@ void sf_suppose_positions(const struct sf_supposing *s) {
   }
   for (int64_t i = 0; i < b * seq && b > 1; i++) p.taken[i] = (int32_t)((i % seq * b + i / seq) % seq);
   if (b > 1) suppose_taken(s, &p, "tokens were counted sequence by sequence, where they lie position by position%s", "");
-  const int32_t count = cut_tokens(ways, s->list);
+  const int32_t count = sf_parts_of_tokens(ways, s->list);
   for (int32_t i = 0; i < count; i++) suppose_on_rank(s, &p, &ways[i]);
 }
 

@@ -306,5 +306,5 @@ void sf_related_collect(struct sf_related_list *list, const struct sf_slot *slot
   sf_related_collect_reload(list, slot);
   sf_related_collect_adam(list, slot);
   if (slot->phase == SF_SLOT_FIRST) sf_variants_collect(list, slot);
-  if (slot->phase == SF_SLOT_FIRST) sf_supposed_collect(list, slot);
+  if (slot->phase != SF_SLOT_RECEIVED) sf_supposed_collect(list, slot);
 }

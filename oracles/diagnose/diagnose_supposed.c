@@ -159,17 +159,17 @@ static const struct {
 
 static void suppose_moment(const struct sf_supposing *s, int64_t step, int64_t microbatch) {
   const struct sf_trace_id id = s->slot->expected->id;
-  const bool other_step = step != id.step;
+  const bool other_step = step != id.step, is_later = step >= s->c->train.steps; /* the run ends before it: it has only data */
   for (size_t i = 0; i < sizeof readings / sizeof *readings; i++) {
     const char *cause = other_step ? readings[i].other_step : readings[i].other_microbatch;
-    if (cause == NULL) continue;
+    if (cause == NULL || (is_later && readings[i].parts == 1 << SF_DATA_WEIGHTS)) continue;
     struct sf_wording wording = {.cls = SF_DIAGNOSIS_STALE, .cause = cause};
     snprintf(wording.name, sizeof wording.name, "%s of %s %" PRId64, readings[i].says, other_step ? "step" : "microbatch",
              other_step ? step : microbatch);
     const struct sf_supposed supposed = {.parts = readings[i].parts, .step = step, .microbatch = microbatch};
     sf_suppose(s, NULL, &supposed, &wording);
   }
-  for (int kind = 0; kind < 2; kind++) {
+  for (int kind = 0; kind < 2 && !is_later; kind++) {
     const bool of_grads = kind == 1;
     struct sf_wording wording = {.cls = SF_DIAGNOSIS_STALE,
                                  .cause = of_grads ? "gradients of another microbatch" : "inputs of another microbatch"};
@@ -188,7 +188,7 @@ static void suppose_moments(const struct sf_supposing *s) {
   const struct sf_trace_id id = s->slot->expected->id;
   for (int64_t m = 0; m < s->c->train.microbatches && m < MOMENTS_MAX; m++)
     if (m != id.microbatch) suppose_moment(s, id.step, m);
-  for (int64_t step = 0; step < s->c->train.steps && step < MOMENTS_MAX; step++)
+  for (int64_t step = 0; step <= s->c->train.steps && step < MOMENTS_MAX; step++)
     if (step != id.step) suppose_moment(s, step, id.microbatch);
 }
 
@@ -276,6 +276,9 @@ static void suppose_module(const struct sf_supposing *s, int32_t module, enum sf
   snprintf(wording.name, sizeof wording.name, "%s %s were taken twice", what, name);
   sf_suppose(s, NULL, &supposed, &wording);
   suppose_others(s, supposed, id, what);
+  char whole[72];
+  snprintf(whole, sizeof whole, "%s %s", what, name);
+  sf_suppose_reading(s, module, id, whole);
 }
 
 static void suppose_modules(const struct sf_supposing *s) {
@@ -303,4 +306,5 @@ void sf_supposed_collect(struct sf_related_list *list, const struct sf_slot *slo
   suppose_depths(&s);
   suppose_neighbours(&s);
   suppose_modules(&s);
+  sf_suppose_weights(&s);
 }

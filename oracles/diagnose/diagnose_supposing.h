@@ -24,6 +24,22 @@ struct sf_wording {
 bool sf_suppose(const struct sf_supposing *s, const struct sf_case *c, const struct sf_supposed *supposed,
                 const struct sf_wording *wording);
 
+/* What each rank has of a sequence's positions, or of the columns of the vocabulary. */
+struct sf_parts {
+  const char *axes; /* "tp", "cp", "tp x cp" */
+  int32_t count;
+  int32_t *of, *local; /* [size], of each position or column: the part that has it, and its number there */
+  bool by_tp, by_cp;   /* what parts count: the tp index, the cp index, or tp index + tp x cp index */
+};
+enum { SF_WAYS_MAX = 2 };
+/* diagnose_own_part.c: positions by the axes that cut them: cp, and tp with sequence parallelism. Returns how many ways there are. */
+int32_t sf_parts_of_tokens(struct sf_parts ways[SF_WAYS_MAX], struct sf_related_list *list);
+
+/* diagnose_read.c: the tensor of a module that this one reads comes in another order, or rounded. id: of the tensor; what: "the output of
+ * mlp.router". */
+void sf_suppose_reading(const struct sf_supposing *s, int32_t module, struct sf_trace_id id, const char *what);
+/* diagnose_read.c: the module's weights are other ones. */
+void sf_suppose_weights(const struct sf_supposing *s);
 /* diagnose_own_part.c: each rank computes something from its own tokens or columns alone. */
 void sf_suppose_own_part(const struct sf_supposing *s);
 /* diagnose_own_part.c: tokens are taken to stand elsewhere in their sequence. */

@@ -52,9 +52,16 @@ enum sf_data_part {
   X(SCORES_RAW, "scores of attention", "the scores were not divided by the root of the head size")                                         \
   X(SCORES_BY_SIZE, "scores of attention", "the scores were divided by the head size, not by its root")                                    \
   X(INTERLEAVED, "pairs of the rotation", "the rotation took neighbouring columns as pairs, and not those half a head apart")              \
+  X(NO_ROTATION, "rotation", "nothing was rotated by its position")                                                                        \
+  X(ROTATION_BACKWARD, "rotation", "the rotation went the other way")                                                                      \
   X(NEXT_POSITION, "positions", "positions were counted from 1")                                                                           \
   X(GROUPS_BY_TURN, "heads of keys", "query heads took the heads of keys and values by turns, and not group by group")                     \
   X(FIRST_GROUP, "heads of keys", "all query heads took the first head of keys and values")                                                \
+  X(NEXT_KEY, "causal mask", "queries saw one key beyond their own")                                                                       \
+  X(ALL_KEYS, "causal mask", "queries saw all keys, those behind them too")                                                                \
+  X(NOT_OWN_KEY, "causal mask", "queries did not see their own key")                                                                       \
+  X(ROUTER_SHARED, "weights of experts", "the weights of the chosen experts were divided by their sum")                                    \
+  X(GELU_QUICK, "GELU", "GELU were x times the logistic of 1.702 x")                                                                       \
   X(GELU_TANH, "GELU", "GELU were computed by its approximation with tanh")                                                                \
   X(EPSILON_SMALL, "epsilon of norms", "the norm's epsilon were 1e-6: it is 1e-5")                                                         \
   X(EPSILON_NONE, "epsilon of norms", "the norm had no epsilon: it is 1e-5")                                                               \
@@ -70,6 +77,7 @@ enum sf_slip {
 /* What may be computed within a set of tokens, or of columns of the vocabulary, as if there were no others. */
 enum sf_within {
   SF_WITHIN_KEYS,     /* the keys that a query sees */
+  SF_WITHIN_QUERIES,  /* the queries that keys and values have gradients of */
   SF_WITHIN_CAPACITY, /* tokens by whose number an expert has room */
   SF_WITHIN_LOAD,     /* tokens that have taken an expert's room */
   SF_WITHIN_CHOICES,  /* balance loss: how often experts were chosen */
@@ -96,12 +104,16 @@ struct sf_supposed {
   bool has_depth;           /* labels and masks of every depth of multi-token prediction are those of .. */
   int64_t depth;
   /* What modules read in place of tensors of one kind (ACT or ACT_GRAD): those of the step and microbatch above, or of one module alone
-   * `times` what module `from` has there. In isolated mode alone. */
+   * `times` what module `from` has there, or these values in the step and microbatch above. In isolated mode alone. */
   bool reads;
   enum sf_kind kind;
   int32_t module; /* -1: of every module, those of the step and microbatch above */
   int32_t from;
   float times;
+  const float *values; /* NULL, or [rows x cols] of the tensor */
+  /* What modules read in place of a parameter in every step: [rows x cols] in the storage format; NULL: nothing. */
+  const float *weight;
+  int32_t param;
 };
 
 struct sf_reference_options {

@@ -73,22 +73,29 @@ static inline struct mlp_modules shared_expert(const struct run *run) {
   return (struct mlp_modules){SF_MODULE_SHARED_FC1, SF_MODULE_SHARED_ACTIVATION, SF_MODULE_SHARED_FC2, run->c->moe.shared_ffn};
 }
 
-/* The approximation that is often taken for GELU, x (1 + tanh(u)) / 2 = x sigmoid(2 u), and its slope: suppositions of the diagnosis. */
-static inline real gelu_inner(real x) { return (real)1.59576912160573071176 * (x + (real)0.044715 * x * x * x); }
-static inline real gelu_by_tanh(real x) { return x * sigmoid(gelu_inner(x)); }
-static inline real gelu_slope_by_tanh(real x) {
-  const real s = sigmoid(gelu_inner(x));
-  return s + x * s * (1 - s) * (real)1.59576912160573071176 * (1 + 3 * (real)0.044715 * x * x);
+/* Approximations that are often taken for GELU, x sigmoid(linear x + cubic x^3), and their slopes: suppositions of the diagnosis. With
+ * tanh: x (1 + tanh(u)) / 2 = x sigmoid(2 u). linear 0: none is supposed. */
+struct gelu_like {
+  real linear, cubic;
+};
+static inline struct gelu_like supposed_gelu(const struct run *run) {
+  const real tanh_linear = (real)1.59576912160573071176;
+  if (run->c->model.activation != SF_ACT_GELU) return (struct gelu_like){0};
+  if (has_slip(run, SF_SLIP_GELU_TANH)) return (struct gelu_like){tanh_linear, tanh_linear * (real)0.044715};
+  return (struct gelu_like){has_slip(run, SF_SLIP_GELU_QUICK) ? (real)1.702 : 0, 0};
 }
-static inline bool is_gelu_by_tanh(const struct run *run) {
-  return run->c->model.activation == SF_ACT_GELU && has_slip(run, SF_SLIP_GELU_TANH);
+static inline real gelu_like_at(const struct gelu_like *like, real x) { return x * sigmoid(like->linear * x + like->cubic * x * x * x); }
+static inline real gelu_like_slope(const struct gelu_like *like, real x) {
+  const real s = sigmoid(like->linear * x + like->cubic * x * x * x);
+  return s + x * s * (1 - s) * (like->linear + 3 * like->cubic * x * x);
 }
 
 /* x [rows x in]: width, or twice that of a gated activation. */
 static inline void activate_rows(const struct run *run, struct inner inner, real *out, const real *x, int64_t rows, int64_t width) {
   const int64_t in = sf_case_fc1_parts(run->c) * width;
-  if (is_gelu_by_tanh(run)) {
-    for (int64_t i = 0; i < rows * width; i++) out[i] = gelu_by_tanh(x[i]);
+  const struct gelu_like like = supposed_gelu(run);
+  if (like.linear != 0) {
+    for (int64_t i = 0; i < rows * width; i++) out[i] = gelu_like_at(&like, x[i]);
     return;
   }
 #define ROW(constant, text, name, parts)                                                                                                   \
@@ -145,8 +152,9 @@ static inline void swiglu_backward_row(struct inner inner, int64_t i, real *gate
 static inline void activate_rows_backward(const struct run *run, struct inner inner, real *x_grad, const real *g, const real *x,
                                           int64_t rows, int64_t width) {
   const int64_t in = sf_case_fc1_parts(run->c) * width;
-  if (is_gelu_by_tanh(run)) {
-    for (int64_t i = 0; i < rows * width; i++) x_grad[i] = g[i] * gelu_slope_by_tanh(x[i]);
+  const struct gelu_like like = supposed_gelu(run);
+  if (like.linear != 0) {
+    for (int64_t i = 0; i < rows * width; i++) x_grad[i] = g[i] * gelu_like_slope(&like, x[i]);
     return;
   }
 #define ROW(constant, text, name, parts)                                                                                                   \

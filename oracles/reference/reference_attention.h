@@ -33,12 +33,13 @@ static inline int64_t grouped_with(const struct run *run, int64_t head) {
 static inline void rotary_tables(struct run *run) {
   const struct sf_model *model = &run->c->model;
   const int64_t half = (model->kv_lora_rank > 0 ? model->qk_rope_dim : model->head_dim) / 2;
+  const double way = has_slip(run, SF_SLIP_NO_ROTATION) ? 0 : has_slip(run, SF_SLIP_ROTATION_BACKWARD) ? -1 : 1;
   for (int64_t position = 0; position < run->c->model.seq; position++)
     for (int64_t i = 0; i < half; i++) {
       const double turns = (double)(position + has_slip(run, SF_SLIP_NEXT_POSITION)),
                    angle = turns * pow(10000.0, -(double)i / (double)half);
-      run->acts.cosines[position * half + i] = (real)cos(angle);
-      run->acts.sines[position * half + i] = (real)sin(angle);
+      run->acts.cosines[position * half + i] = (real)(has_slip(run, SF_SLIP_NO_ROTATION) ? 1 : cos(angle));
+      run->acts.sines[position * half + i] = (real)(way * sin(angle));
     }
 }
 
@@ -93,6 +94,8 @@ struct softmax {
   const real *sink;         /* logit of the head; NULL without sinks */
   const int32_t *documents; /* of the sequence: first position of each position's document; NULL without */
   const int32_t *sets;      /* NULL, or of each position: queries see the keys of their own set */
+  int64_t beyond;           /* keys seen behind the query's own; but for a supposed mistake none */
+  bool hides_own;           /* .. and it sees its own */
 };
 
 /* The first key that the query sees, by window and document; the last is itself. */
@@ -102,26 +105,38 @@ static inline int64_t first_key(const struct softmax *softmax, int64_t query) {
   return first < begin ? begin : first;
 }
 
+/* The last key that the query sees. */
+static inline int64_t last_key(const struct softmax *softmax, int64_t query) {
+  const int64_t last = query + softmax->beyond;
+  return last < softmax->seq ? last : softmax->seq - 1;
+}
+
+/* Takes the keys out of a row of scores that a supposed mistake hides. A query sees one key at least. */
+static inline void hide_keys(const struct softmax *softmax, real *row, int64_t query, int64_t first, int64_t last) {
+  for (int64_t j = first; softmax->sets != NULL && j <= last; j++)
+    if (softmax->sets[j] != softmax->sets[query]) row[j] = -(real)INFINITY;
+  if (softmax->hides_own && first < query) row[query] = -(real)INFINITY;
+}
+
 /* In place: scores [seq x seq] -> softmax of scale * score over the columns that the row sees, zeros elsewhere. sink_probs [seq]: what the
  * sink takes. */
 static inline void softmax_causal(struct inner inner, const struct softmax *softmax, real *scores, real *sink_probs) {
   const int64_t seq = softmax->seq;
   for (int64_t i = 0; i < seq; i++) {
-    const int64_t first = first_key(softmax, i), count = i + 1 - first;
+    const int64_t first = first_key(softmax, i), last = last_key(softmax, i), count = last + 1 - first;
     real *row = scores + i * seq;
-    for (int64_t j = first; j <= i; j++) row[j] *= softmax->scale;
-    for (int64_t j = first; softmax->sets != NULL && j < i; j++)
-      if (softmax->sets[j] != softmax->sets[i]) row[j] = -(real)INFINITY;
+    for (int64_t j = first; j <= last; j++) row[j] *= softmax->scale;
+    hide_keys(softmax, row, i, first, last);
     inner_perturb(inner, i * seq, row + first, count);
     real top = row_max(row + first, count);
     if (softmax->sink != NULL && *softmax->sink > top) top = *softmax->sink;
-    for (int64_t j = first; j <= i; j++) row[j] = real_exp(row[j] - top);
+    for (int64_t j = first; j <= last; j++) row[j] = real_exp(row[j] - top);
     const real apart = softmax->sink != NULL ? inner_number(inner, seq * seq + seq + i, real_exp(*softmax->sink - top)) : 0;
     const real sum = inner_number(inner, seq * seq + i, row_sum(row + first, count) + apart);
-    for (int64_t j = first; j <= i; j++) row[j] /= sum;
+    for (int64_t j = first; j <= last; j++) row[j] /= sum;
     if (softmax->sink != NULL) sink_probs[i] = apart / sum;
     for (int64_t j = 0; j < first; j++) row[j] = 0;
-    for (int64_t j = i + 1; j < seq; j++) row[j] = 0;
+    for (int64_t j = last + 1; j < seq; j++) row[j] = 0;
   }
 }
 
@@ -132,6 +147,8 @@ static inline struct softmax softmax_of(const struct run *run, int32_t sinks, in
                           .window = model->window,
                           .scale = score_scale(run),
                           .documents = run->acts.documents == NULL ? NULL : run->acts.documents + sequence * model->seq,
+                          .beyond = has_slip(run, SF_SLIP_ALL_KEYS) ? model->seq : has_slip(run, SF_SLIP_NEXT_KEY),
+                          .hides_own = has_slip(run, SF_SLIP_NOT_OWN_KEY),
                           .sets = sets_within(run, SF_WITHIN_KEYS) > 1 ? run->options->supposed->set_of : NULL,
                           .sink = sinks < 0 ? NULL : run->params[sinks].weight + head};
 }
@@ -163,14 +180,14 @@ static inline void attention_forward(struct run *run, int32_t layer, real *out, 
 static inline void softmax_backward(struct inner inner, const struct softmax *softmax, real *grad, real *means, const real *probs) {
   const int64_t seq = softmax->seq;
   for (int64_t i = 0; i < seq; i++) {
-    const int64_t first = first_key(softmax, i), count = i + 1 - first;
+    const int64_t first = first_key(softmax, i), last = last_key(softmax, i), count = last + 1 - first;
     real *restrict row = grad + i * seq;
     const real *restrict p = probs + i * seq;
     inner_perturb(inner, i * seq, row + first, count);
     const real mean = means[i] = inner_number(inner, seq * seq + i, row_dot(row + first, p + first, count));
-    for (int64_t j = first; j <= i; j++) row[j] = p[j] * (row[j] - mean);
+    for (int64_t j = first; j <= last; j++) row[j] = p[j] * (row[j] - mean);
     for (int64_t j = 0; j < first; j++) row[j] = 0;
-    for (int64_t j = i + 1; j < seq; j++) row[j] = 0;
+    for (int64_t j = last + 1; j < seq; j++) row[j] = 0;
   }
 }
 
@@ -224,18 +241,30 @@ static inline void query_grads(struct run *run, struct sf_trace_id id, const str
   }
 }
 
+/* Where a supposed mistake looks at one set of queries: to [heads][seq x seq] = from, with zeros where query and key are of different
+ * sets. Returns to; else from. */
+static inline const real *own_queries(const struct run *run, real *to, const real *from, int64_t heads) {
+  const int64_t s = run->c->model.seq;
+  if (sets_within(run, SF_WITHIN_QUERIES) == 1) return from;
+  const int32_t *set_of = run->options->supposed->set_of;
+  for (int64_t at = 0; at < heads * s * s; at++) to[at] = set_of[at / s % s] == set_of[at % s] ? from[at] : 0;
+  return to;
+}
+
 /* dk = dS^T q and dv = P^T g, each one product over the rows of all query heads of the group. */
 static inline void key_value_grads(struct run *run, const struct attention_grad *at, int64_t first, int64_t group) {
   const int64_t s = run->c->model.seq, d = run->c->model.head_dim;
   const struct head_columns columns = head_columns(&run->c->model, first);
   for (int64_t i = 0; i < group; i++) copy_rows(run->attention.group_rows + i * s * d, at->qkv + columns.query + i * d, at->ld, s, d);
-  multiply(&run->noise, run->format, run->attention.head_grad, d, turned(run->attention.scores, s, group * s, s),
+  multiply(&run->noise, run->format, run->attention.head_grad, d,
+           turned(own_queries(run, run->attention.scores, run->attention.scores, group), s, group * s, s),
            straight(run->attention.group_rows, group * s, d, d));
   const real scale = score_scale(run);
   real *key = at->qkv_grad + columns.key, *value = at->qkv_grad + columns.value;
   put_scaled(key, at->ld, run->attention.head_grad, s, d, scale);
   for (int64_t i = 0; i < group; i++) copy_rows(run->attention.group_rows + i * s * d, at->out_grad + (first + i) * d, at->ld_out, s, d);
-  multiply(&run->noise, run->format, run->attention.head_grad, d, turned(at->probs + first * s * s, s, group * s, s),
+  multiply(&run->noise, run->format, run->attention.head_grad, d,
+           turned(own_queries(run, run->attention.scores, at->probs + first * s * s, group), s, group * s, s),
            straight(run->attention.group_rows, group * s, d, d));
   put_scaled(value, at->ld, run->attention.head_grad, s, d, 1);
 }

@@ -197,11 +197,14 @@ static inline struct sf_trace_id read_instead(const struct run *run, struct sf_t
   return id;
 }
 
-/* Multiplies what modules read of a tensor with the factor of a supposed mistake. */
-static inline void multiply_read(const struct run *run, struct sf_trace_id id, real *values, int64_t count) {
+/* Replaces or multiplies what modules read of a tensor, as a supposed mistake says. */
+static inline void change_read(const struct run *run, struct sf_trace_id id, real *values, int64_t count) {
   const struct sf_supposed *supposed = run->options->supposed;
   if (supposed == NULL || !supposed->reads || id.kind != (uint8_t)supposed->kind || supposed->module != id.subject) return;
-  for (int64_t i = 0; i < count; i++) values[i] *= (real)supposed->times;
+  if (supposed->values == NULL)
+    for (int64_t i = 0; i < count; i++) values[i] *= (real)supposed->times;
+  else if (id.step == supposed->step && id.microbatch == supposed->microbatch)
+    for (int64_t i = 0; i < count; i++) values[i] = (real)supposed->values[i];
 }
 
 /* What the caller gives in the place of this tensor, if it gives anything. */
@@ -225,7 +228,7 @@ static inline void finish(struct run *run, struct sf_trace_id id, real *values, 
     const struct sf_fill how = sf_fill_for_trace(run->catalog, read_instead(run, id));
     fill(values, &how, rows * cols);
   }
-  multiply_read(run, id, values, rows * cols);
+  change_read(run, id, values, rows * cols);
 }
 
 /* Of an activation or its gradient, in the microbatch at hand. layer: -1 outside of layers. */

@@ -76,9 +76,9 @@ static inline void score_row(struct run *run, struct inner inner, int64_t t, rea
   inner_perturb(inner, t * experts, scores, experts);
 }
 
-/* What the chosen scores are divided by. */
-static inline real score_divisor(const real *scores, const int32_t *chosen, const struct sf_moe *moe) {
-  if (moe->router == SF_ROUTER_SOFTMAX || moe->topk == 1) return 1;
+/* What the chosen scores are divided by. is_shared: by their sum, whatever the router is. */
+static inline real score_divisor(const real *scores, const int32_t *chosen, const struct sf_moe *moe, bool is_shared) {
+  if (!is_shared && (moe->router == SF_ROUTER_SOFTMAX || moe->topk == 1)) return 1;
   real sum = 0;
   for (int64_t k = 0; k < moe->topk; k++) sum += scores[chosen[k]];
   return sum + (real)1e-20;
@@ -110,7 +110,8 @@ static inline void routing_forward(struct run *run, int32_t layer, struct moe_ac
     const int32_t *chosen = acts->chosen + t * topk;
     real *scores = acts->scores + t * experts, *weights = acts->weights + t * experts;
     score_row(run, inner, t, scores, acts->logits + t * experts);
-    const real sum = score_divisor(scores, chosen, moe), divisor = has_slip(run, SF_SLIP_ROUTER_RAW) ? 1 : inner_number(divisors, t, sum);
+    const real sum = score_divisor(scores, chosen, moe, has_slip(run, SF_SLIP_ROUTER_SHARED)),
+               divisor = has_slip(run, SF_SLIP_ROUTER_RAW) ? 1 : inner_number(divisors, t, sum);
     for (int64_t e = 0; e < experts; e++) weights[e] = 0;
     for (int64_t k = 0; k < topk; k++)
       if (!acts->dropped[t * topk + k]) weights[chosen[k]] = scores[chosen[k]] / divisor;
@@ -140,7 +141,7 @@ static inline void routing_backward_row(const struct routing_inner *inner, int64
                                         const real *grad, const struct sf_moe *moe) {
   const int32_t *chosen = acts->chosen + t * moe->topk;
   const real *scores = acts->scores + t * moe->experts, *logits = acts->logits + t * moe->experts;
-  const real divisor = score_divisor(scores, chosen, moe);
+  const real divisor = score_divisor(scores, chosen, moe, false);
   const bool single = moe->router == SF_ROUTER_SIGMOID && moe->topk == 1;
   double sum = 0;
   for (int64_t k = 0; k < moe->topk; k++)

@@ -68,6 +68,9 @@ static inline void params_emit(struct run *run) {
     struct sf_trace_id from = id;
     from.step = (uint16_t)moment_of(run, SF_DATA_WEIGHTS).step;
     if (run->options->given != NULL && run->step > 0) take_given(run, from, run->params[p].weight, param_count(run, p));
+    const struct sf_supposed *supposed = run->options->supposed;
+    if (supposed == NULL || supposed->weight == NULL || supposed->param != p) continue;
+    for (int64_t i = 0; i < param_count(run, p); i++) run->params[p].weight[i] = (real)supposed->weight[i];
   }
 }
 

@@ -1,0 +1,250 @@
+/* Suppositions about what a module reads: inputs and gradients in another order, or rounded, and weights that are other ones. */
+#include "oracles/diagnose/diagnose_supposing.h"
+#include "oracles/noise/norms.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A tensor that is read, and room for what is read in its place. */
+struct reading {
+  const struct sf_supposing *s;
+  const float *x;
+  float *out;
+  struct sf_shape shape;
+  struct sf_supposed supposed; /* with out as values or weight */
+  const char *what;            /* "the output of mlp.router" */
+};
+
+/* Runs the reference with reading->out. how: "came one position late", %s stands for the axes. */
+static void suppose_out(const struct reading *reading, enum sf_diagnosis_class cls, const char *cause, const char *how, const char *axes) {
+  struct sf_wording wording = {.cls = cls, .cause = cause};
+  char text[96];
+  if (memcmp(reading->out, reading->x, (size_t)(reading->shape.rows * reading->shape.cols) * sizeof *reading->x) == 0) return;
+  snprintf(text, sizeof text, how, axes);
+  snprintf(wording.name, sizeof wording.name, "%.60s %.64s", reading->what, text);
+  sf_suppose(reading->s, NULL, &reading->supposed, &wording);
+}
+
+/* --- orders ------------------------------------------------------------------------------------------------------- */
+
+/* out's line i is x's line of[i]. */
+static void order_rows(const struct reading *reading, const int64_t *of) {
+  const int64_t cols = reading->shape.cols;
+  for (int64_t r = 0; r < reading->shape.rows; r++)
+    memcpy(reading->out + r * cols, reading->x + of[r] * cols, (size_t)cols * sizeof *reading->out);
+}
+static void order_cols(const struct reading *reading, const int64_t *of) {
+  for (int64_t r = 0; r < reading->shape.rows; r++)
+    for (int64_t c = 0; c < reading->shape.cols; c++)
+      reading->out[r * reading->shape.cols + c] = reading->x[r * reading->shape.cols + of[c]];
+}
+
+/* Blocks that lie as [a x b] are read as [b x a], each of `size` lines. */
+static void exchange_blocks(int64_t *of, int64_t a, int64_t b, int64_t size) {
+  for (int64_t i = 0; i < a; i++)
+    for (int64_t j = 0; j < b; j++)
+      for (int64_t k = 0; k < size; k++) of[(j * a + i) * size + k] = (i * b + j) * size + k;
+}
+
+/* Parts that lie as [part x position in it] in the order of their ranks: of[i] is the line that stands i-th there. */
+static void in_order_of_parts(int64_t *of, const struct sf_parts *parts, int64_t size, int64_t batch) {
+  for (int64_t at = 0; at < size; at++)
+    for (int64_t n = 0; n < batch; n++) {
+      const int64_t i = parts->of[at] * (size / parts->count) + parts->local[at];
+      of[i * batch + n] = at * batch + n;
+    }
+}
+
+static void invert(int64_t *out, const int64_t *of, int64_t count) {
+  for (int64_t i = 0; i < count; i++) out[of[i]] = i;
+}
+
+/* Each part has the lines of part `from`: of the next one, or of the first one. */
+static void of_another_part(int64_t *of, const int64_t *by_parts, int64_t count, int64_t parts, bool next) {
+  const int64_t each = count / parts;
+  for (int64_t i = 0; i < count; i++) of[by_parts[i]] = by_parts[next ? (i + each) % count : i % each];
+}
+
+static void suppose_parts_of_rows(const struct reading *reading, const struct sf_parts *parts, int64_t *of, int64_t *by_parts) {
+  const int64_t seq = reading->s->c->model.seq, rows = reading->shape.rows;
+  in_order_of_parts(by_parts, parts, seq, rows / seq);
+  order_rows(reading, by_parts);
+  suppose_out(reading, SF_DIAGNOSIS_PERMUTED, "rows in the order of ranks", "came in the order of the ranks of %s", parts->axes);
+  invert(of, by_parts, rows);
+  order_rows(reading, of);
+  suppose_out(reading, SF_DIAGNOSIS_PERMUTED, "rows in the order of ranks", "were cut for %s as if its ranks had consecutive tokens",
+              parts->axes);
+  of_another_part(of, by_parts, rows, parts->count, true);
+  order_rows(reading, of);
+  suppose_out(reading, SF_DIAGNOSIS_PERMUTED, "rows of the next rank", "came from the next rank of %s", parts->axes);
+  of_another_part(of, by_parts, rows, parts->count, false);
+  order_rows(reading, of);
+  suppose_out(reading, SF_DIAGNOSIS_NEIGHBOUR, "rows of the first rank", "came from the first rank of %s", parts->axes);
+}
+
+/* Rows are tokens, position by position. */
+static void suppose_rows(const struct reading *reading) {
+  const struct sf_case *c = reading->s->c;
+  const int64_t rows = reading->shape.rows, b = c->train.microbatch_size, seq = c->model.seq;
+  if (rows != b * seq) return;
+  int64_t *of = sf_related_alloc(reading->s->list, (size_t)(2 * rows) * sizeof *of);
+  struct sf_parts ways[SF_WAYS_MAX];
+  if (of == NULL) return;
+  for (int64_t i = 0; i < rows; i++) of[i] = (i + b) % rows;
+  order_rows(reading, of);
+  suppose_out(reading, SF_DIAGNOSIS_SHIFTED, "rows of the next position", "were one position ahead%s", "");
+  for (int64_t i = 0; i < rows; i++) of[i] = (i + rows - b) % rows;
+  order_rows(reading, of);
+  suppose_out(reading, SF_DIAGNOSIS_SHIFTED, "rows of the position before", "were one position behind%s", "");
+  exchange_blocks(of, seq, b, 1);
+  order_rows(reading, of);
+  suppose_out(reading, SF_DIAGNOSIS_PERMUTED, "rows by sequence", "lay sequence by sequence, not position by position%s", "");
+  exchange_blocks(of, b, seq, 1);
+  order_rows(reading, of);
+  suppose_out(reading, SF_DIAGNOSIS_PERMUTED, "rows by sequence", "were taken from rows that lie sequence by sequence%s", "");
+  const int32_t count = sf_parts_of_tokens(ways, reading->s->list);
+  for (int32_t i = 0; i < count; i++) suppose_parts_of_rows(reading, &ways[i], of, of + rows);
+}
+
+/* Columns in halves, in pairs, in thirds of heads, and of another rank. */
+static void suppose_cols(const struct reading *reading, enum sf_cut cut) {
+  const struct sf_model *m = &reading->s->c->model;
+  const int64_t cols = reading->shape.cols, tp = reading->s->list->of->c.layout.tp, d = m->head_dim;
+  int64_t *of = sf_related_alloc(reading->s->list, (size_t)cols * sizeof *of);
+  if (of == NULL) return;
+  static const char ORDER[] = "columns in another order";
+  for (int64_t i = 0; i < cols && cols % 2 == 0; i++) of[i] = (i + cols / 2) % cols;
+  if (cols % 2 == 0) order_cols(reading, of), suppose_out(reading, SF_DIAGNOSIS_FUSED_ORDER, ORDER, "had its halves exchanged%s", "");
+  for (int64_t parts = 2; parts <= 3; parts++) {
+    const int64_t size = cols == parts * m->heads * d ? d : 1;
+    if (cols % (parts * size) != 0 || cols == parts * size) continue;
+    exchange_blocks(of, cols / parts / size, parts, size);
+    order_cols(reading, of);
+    suppose_out(reading, SF_DIAGNOSIS_FUSED_ORDER, ORDER,
+                parts == 2 ? "had its halves one behind the other%s" : "had its thirds one behind the other%s", "");
+    exchange_blocks(of, parts, cols / parts / size, size);
+    order_cols(reading, of);
+    suppose_out(reading, SF_DIAGNOSIS_FUSED_ORDER, ORDER, parts == 2 ? "had its halves interleaved%s" : "had its thirds interleaved%s", "");
+  }
+  if (cut != SF_CUT_EVEN || tp == 1 || cols % tp != 0) return;
+  for (int64_t i = 0; i < cols; i++) of[i] = (i + cols / tp) % cols;
+  order_cols(reading, of);
+  suppose_out(reading, SF_DIAGNOSIS_PERMUTED, "columns of the next rank", "had the columns of the next rank of %s", "tp");
+  for (int64_t i = 0; i < cols; i++) of[i] = i % (cols / tp);
+  order_cols(reading, of);
+  suppose_out(reading, SF_DIAGNOSIS_NEIGHBOUR, "columns of the first rank", "had the columns of the first rank of %s", "tp");
+}
+
+static void suppose_rounded(const struct reading *reading) {
+  memcpy(reading->out, reading->x, (size_t)(reading->shape.rows * reading->shape.cols) * sizeof *reading->x);
+  sf_round_array(reading->out, reading->shape.rows * reading->shape.cols, SF_BF16);
+  suppose_out(reading, SF_DIAGNOSIS_LOW_PRECISION, "rounded to bf16", "were rounded to bf16%s", "");
+}
+
+/* --- inputs -------------------------------------------------------------------------------------------------------- */
+
+void sf_suppose_reading(const struct sf_supposing *s, int32_t module, struct sf_trace_id id, const char *what) {
+  const struct sf_expected *read = sf_expectations_find(s->list->collector->expectations, id);
+  const struct sf_module *m = &s->list->collector->catalog->modules[module];
+  struct reading reading = {.s = s, .what = what};
+  if (read == NULL) return;
+  reading.shape = read->spec.shape;
+  reading.x = sf_related_value(s->list, (enum sf_kind)id.kind, id, m->cls, m->layer);
+  reading.out = sf_related_alloc(s->list, (size_t)(reading.shape.rows * reading.shape.cols) * sizeof *reading.out);
+  reading.supposed = (struct sf_supposed){.reads = true,
+                                          .kind = (enum sf_kind)id.kind,
+                                          .module = module,
+                                          .from = module,
+                                          .values = reading.out,
+                                          .step = id.step,
+                                          .microbatch = id.microbatch};
+  if (reading.x == NULL || reading.out == NULL) return;
+  suppose_rows(&reading);
+  suppose_cols(&reading, read->spec.col_cut);
+  suppose_rounded(&reading);
+}
+
+/* --- weights ------------------------------------------------------------------------------------------------------- */
+
+static void suppose_fill(const struct reading *reading, float value, float times, enum sf_diagnosis_class cls, const char *cause,
+                         const char *how) {
+  for (int64_t i = 0; i < reading->shape.rows * reading->shape.cols; i++) reading->out[i] = value + times * reading->x[i];
+  suppose_out(reading, cls, cause, how, "");
+}
+
+/* Equal parts along the rows, or along the columns of a vector. */
+static void suppose_parts_of_weight(const struct reading *reading, int64_t parts, const char *axes) {
+  const int64_t count = reading->shape.rows * reading->shape.cols, size = parts > 0 ? count / parts : 0;
+  const int64_t lines = reading->shape.rows == 1 ? reading->shape.cols : reading->shape.rows;
+  if (parts < 2 || lines % parts != 0) return;
+  for (int64_t i = 0; i < count; i++) reading->out[i] = reading->x[i % size];
+  suppose_out(reading, SF_DIAGNOSIS_NEIGHBOUR, "a weight of the first rank", "were on each rank of %s what the first one has", axes);
+  for (int64_t i = 0; i < count; i++) reading->out[i] = reading->x[(i + size) % count];
+  suppose_out(reading, SF_DIAGNOSIS_PERMUTED, "a weight of the next rank", "were on each rank of %s what the next one has", axes);
+}
+
+/* The same parameter of other layers. */
+static void suppose_other_layers(const struct reading *reading, int32_t param) {
+  const struct sf_catalog *catalog = reading->s->list->collector->catalog;
+  const struct sf_module *own = &catalog->modules[catalog->params[param].module];
+  const int64_t count = reading->shape.rows * reading->shape.cols;
+  for (int32_t i = 0; i < catalog->param_count; i++) {
+    const struct sf_param *other = &catalog->params[i];
+    const struct sf_module *module = &catalog->modules[other->module];
+    if (i == param || module->cls != own->cls || other->shape.rows != reading->shape.rows || other->shape.cols != reading->shape.cols)
+      continue;
+    const float *x = sf_related_weight(reading->s->list, i, reading->s->slot->expected->id.step);
+    if (x == NULL) continue;
+    memcpy(reading->out, x, (size_t)count * sizeof *x);
+    char how[64];
+    snprintf(how, sizeof how, "were that of layer %d%%s", module->layer);
+    suppose_out(reading, SF_DIAGNOSIS_SHIFTED, "another layer's weight",
+                module->layer == own->layer ? "were the module's other one%s" : how, "");
+  }
+}
+
+static void suppose_transposed(const struct reading *reading) {
+  const int64_t n = reading->shape.rows;
+  if (n == 1 || n != reading->shape.cols) return;
+  for (int64_t i = 0; i < n * n; i++) reading->out[i] = reading->x[i % n * n + i / n];
+  suppose_out(reading, SF_DIAGNOSIS_TRANSPOSED, "a transposed weight", "were transposed%s", "");
+}
+
+static void suppose_halves(const struct reading *reading) {
+  const int64_t count = reading->shape.rows * reading->shape.cols;
+  if (reading->shape.rows % 2 != 0) return;
+  for (int64_t i = 0; i < count; i++) reading->out[i] = reading->x[(i + count / 2) % count];
+  suppose_out(reading, SF_DIAGNOSIS_FUSED_ORDER, "halves of a weight", "had the halves of its rows exchanged%s", "");
+}
+
+static void suppose_weight(const struct sf_supposing *s, int32_t param) {
+  const struct sf_catalog *catalog = s->list->collector->catalog;
+  const struct sf_param *p = &catalog->params[param];
+  const struct sf_layout *l = &s->list->of->c.layout;
+  struct reading reading = {.s = s, .shape = p->shape, .what = p->name};
+  const int64_t count = p->shape.rows * p->shape.cols;
+  reading.x = sf_related_weight(s->list, param, s->slot->expected->id.step);
+  reading.out = sf_related_alloc(s->list, (size_t)count * sizeof *reading.out);
+  reading.supposed = (struct sf_supposed){.weight = reading.out, .param = param};
+  if (reading.x == NULL || reading.out == NULL) return;
+  if (p->shape.rows == 1) {
+    suppose_fill(&reading, 0, 0, SF_DIAGNOSIS_MISSING_TERM, "a weight of zeros", "were 0%s");
+    suppose_fill(&reading, 1, 0, SF_DIAGNOSIS_MISSING_TERM, "a weight of ones", "were 1%s");
+    suppose_fill(&reading, 1, 1, SF_DIAGNOSIS_OFFSET, "a weight plus 1", "were 1 larger%s");
+    suppose_fill(&reading, -1, 1, SF_DIAGNOSIS_OFFSET, "a weight minus 1", "were 1 smaller%s");
+  }
+  suppose_fill(&reading, 0, 2, SF_DIAGNOSIS_REPEATED_TERM, "a weight taken twice", "were twice as large%s");
+  suppose_parts_of_weight(&reading, l->tp, "tp");
+  suppose_parts_of_weight(&reading, l->cp, "cp");
+  suppose_parts_of_weight(&reading, l->tp * l->cp, "tp x cp");
+  suppose_other_layers(&reading, param);
+  suppose_transposed(&reading);
+  suppose_halves(&reading);
+  suppose_rounded(&reading);
+}
+
+void sf_suppose_weights(const struct sf_supposing *s) {
+  const struct sf_catalog *catalog = s->list->collector->catalog;
+  for (int32_t i = 0; i < catalog->param_count; i++)
+    if (catalog->params[i].module == s->slot->expected->spec.module) suppose_weight(s, i);
+}
