@@ -23,10 +23,12 @@ struct sf_diagnosis_problem {
   struct sf_trace_spec spec;
   const struct sf_diagnosis_shard *shards; /* maps fit the shape, nothing in them is partial */
   int32_t shard_count;
-  unsigned meshes;            /* SF_MESH_*: those of the module, for naming factors */
-  bool of_attention;          /* one of an attention's modules */
-  bool of_scores;             /* the one of them that multiplies with the root of the head size */
-  double kept;                /* tokens that the microbatch's mask keeps; 0: not known */
+  unsigned meshes;                       /* SF_MESH_*: those of the module, for naming factors */
+  bool of_attention;                     /* one of an attention's modules */
+  bool of_scores;                        /* the one of them that multiplies with the root of the head size */
+  double kept;                           /* tokens that the microbatch's mask keeps; 0: not known */
+  const struct sf_view_size *more_sizes; /* that only the tensors of the case tell */
+  int32_t more_size_count;
   struct sf_tensor_view view; /* x, noise levels, is_norm and what is related; the rest follows from the above */
 };
 

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { VIEW_BLOCK_BYTES = 1 << 18, SIZES_MAX = 40 };
+enum { VIEW_BLOCK_BYTES = 1 << 18, SIZES_MAX = 104 };
 
 struct posing {
   const struct sf_diagnosis_problem *p;
@@ -171,6 +171,10 @@ static void add_counts(struct posing *posing) {
   if (p->id.kind == SF_KIND_PARAM)
     add_size(posing, 9, 1 - (double)c->train.lr_micro * 1e-6 * (double)c->train.weight_decay_milli / 1000.0,
              "(1 - the learning rate x the weight decay)", NULL);
+  for (int32_t i = 0; i < p->more_size_count; i++) {
+    const struct sf_view_size *more = &p->more_sizes[i];
+    add_size(posing, more->tier, more->value, more->name, more->inverse);
+  }
   add_size(posing, 9, (double)c->model.layers, "the number of layers", NULL);
   add_size(posing, 9, (double)c->train.microbatch_size, "the number of sequences of a microbatch", NULL);
   add_size(posing, 9, (double)c->model.mtp_depth, "the number of predicted tokens", NULL);

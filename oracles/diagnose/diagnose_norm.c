@@ -12,6 +12,7 @@ static bool is_of_experts(const struct sf_catalog *catalog, const struct sf_para
   (void)catalog;
   return sf_cut_is_expert(p->row_cut) || sf_cut_is_expert(p->col_cut);
 }
+static bool is_dense(const struct sf_catalog *catalog, const struct sf_param *p) { return !is_of_experts(catalog, p); }
 static bool is_vector(const struct sf_catalog *catalog, const struct sf_param *p) {
   return !is_of_experts(catalog, p) && p->shape.rows == 1;
 }
@@ -52,6 +53,7 @@ static void add_coarse(struct adding *adding, bool has_tp) {
   } coarse[] = {
       {is_any, "all parameters", "a clip factor by another number of all squares", false},
       {is_of_experts, "the experts", "a clip factor by another number of the experts' squares", false},
+      {is_dense, "all but the experts", "a clip factor by another number of all but the experts' squares", false},
       {is_vector, "the vectors", "a clip factor by another number of the vectors' squares", false},
       {is_of_embedding, "the word embedding", "a clip factor by another number of the word embedding's squares", false},
       {is_whole_on_tp, "what every rank of tp holds", "a clip factor by another number of replicated squares", true},
@@ -93,4 +95,29 @@ void sf_related_collect_norm(struct sf_related_list *list, const struct sf_expec
     snprintf(name, sizeof name, "the share of %s (as squares)", groups[k].name);
     sf_related_add(list, SF_RELATED_TERM, (struct sf_shape){1, 1}, squares, name);
   }
+}
+
+/* --- the clip factor ---------------------------------------------------------------------------------------------- */
+
+static void add_factor(struct sf_related_list *list, double factor, const char *name) {
+  float *x = sf_related_alloc(list, sizeof *x);
+  if (x == NULL) return;
+  *x = (float)factor;
+  struct sf_diagnosis_related *r = sf_related_add(list, SF_RELATED_STALE, (struct sf_shape){1, 1}, x, name);
+  if (r == NULL) return;
+  r->cls = SF_DIAGNOSIS_OTHER_FORMULA;
+  r->cause = "the clip factor's formula";
+}
+
+/* What often stands in place of the smaller one of 1 and limit / norm. */
+void sf_related_collect_clip(struct sf_related_list *list, const struct sf_expected *own) {
+  const struct sf_expected *norm = sf_related_of_step(list->collector, SF_KIND_SCALAR, SF_SCALAR_GRAD_NORM, own->id.step);
+  const double limit = (double)list->collector->c.train.clip_milli / 1000, n = norm != NULL ? (double)norm->x[0] : 0;
+  if (limit == 0 || !(n > 0)) return;
+  add_factor(list, limit / (n + 1e-6), "a factor that is not limited to 1: gradients below the limit grow");
+  add_factor(list, 1, "no clipping");
+  add_factor(list, limit / (n * n), "the limit over the squared norm");
+  add_factor(list, n / limit, "the norm over the limit");
+  add_factor(list, 1 / (n + 1e-6), "1 over the norm, whatever the limit is");
+  add_factor(list, limit, "the limit itself");
 }

@@ -89,6 +89,8 @@ static const struct mistake of_tokens[] = {
 static const struct mistake of_columns[] = {
     {WITHIN(EXPS), true, SF_DIAGNOSIS_MISSING_REDUCTION, "sum of exponentials",
      "each rank of %s added up the exponentials of its own columns of the vocabulary"},
+    {WITHIN(MAX), false, SF_DIAGNOSIS_MISSING_REDUCTION, "largest logit",
+     "each rank of %s took logits relative to the largest one of its own columns"},
     {WITHIN(LABEL), true, SF_DIAGNOSIS_MISSING_REDUCTION, "logit of the label",
      "the label's logit were 0 on the ranks of %s that do not have its column"},
     {WITHIN(EXPS) | WITHIN(LABEL), true, SF_DIAGNOSIS_MISSING_REDUCTION, "loss of a rank's columns",
@@ -138,6 +140,49 @@ void sf_suppose_own_part(const struct sf_supposing *s) {
     suppose_mistakes(s, of_tokens, sizeof of_tokens / sizeof *of_tokens, &ways[i], FIRST_VARIANT * (i + 1));
   if (cut(&columns, s->list, SF_CUT_EVEN, c->model.vocab_padded))
     suppose_mistakes(s, of_columns, sizeof of_columns / sizeof *of_columns, &columns, FIRST_VARIANT * (SF_WAYS_MAX + 1));
+}
+
+/* --- data in another order ---------------------------------------------------------------------------------------- */
+
+static void suppose_order(const struct sf_supposing *s, const int32_t *order, enum sf_diagnosis_class cls, const char *how,
+                          const char *axes) {
+  static const struct {
+    uint32_t parts;
+    const char *name;
+  } data[] = {{1 << SF_DATA_MASK, "the loss mask"},
+              {1 << SF_DATA_LABELS, "the labels"},
+              {1 << SF_DATA_LABELS | 1 << SF_DATA_MASK, "labels and loss mask"},
+              {1 << SF_DATA_TOKENS, "the tokens"}};
+  for (size_t i = 0; i < sizeof data / sizeof *data; i++) {
+    const struct sf_supposed supposed = {.parts = data[i].parts, .order = order};
+    struct sf_wording wording = {.cls = cls, .cause = "order of data"};
+    const int length = snprintf(wording.name, sizeof wording.name, "%s ", data[i].name);
+    snprintf(wording.name + length, sizeof wording.name - (size_t)length, how, axes);
+    sf_suppose(s, NULL, &supposed, &wording);
+  }
+}
+
+void sf_suppose_data_order(const struct sf_supposing *s) {
+  const int32_t seq = (int32_t)s->c->model.seq;
+  int32_t *order = sf_related_alloc(s->list, (size_t)seq * sizeof *order);
+  struct sf_parts ways[SF_WAYS_MAX];
+  if (order == NULL) return;
+  for (int32_t i = 0; i < seq; i++) order[i] = (i + 1) % seq;
+  suppose_order(s, order, SF_DIAGNOSIS_SHIFTED, "came one position ahead%s", "");
+  for (int32_t i = 0; i < seq; i++) order[i] = (i + seq - 1) % seq;
+  suppose_order(s, order, SF_DIAGNOSIS_SHIFTED, "came one position behind%s", "");
+  const int32_t count = sf_parts_of_tokens(ways, s->list);
+  for (int32_t way = 0; way < count; way++) {
+    const int32_t each = seq / ways[way].count;
+    for (int32_t i = 0; i < seq; i++) order[i] = ways[way].of[i] * each + ways[way].local[i];
+    suppose_order(s, order, SF_DIAGNOSIS_PERMUTED, "came cut for %s as if its ranks had consecutive positions", ways[way].axes);
+    for (int32_t i = 0; i < seq; i++) order[ways[way].of[i] * each + ways[way].local[i]] = i;
+    suppose_order(s, order, SF_DIAGNOSIS_PERMUTED, "came in the order of the ranks of %s", ways[way].axes);
+    for (int32_t i = 0; i < seq; i++)
+      for (int32_t j = 0; j < seq; j++)
+        if (ways[way].of[j] == 0 && ways[way].local[j] == ways[way].local[i]) order[i] = j;
+    suppose_order(s, order, SF_DIAGNOSIS_NEIGHBOUR, "came from the first rank of %s", ways[way].axes);
+  }
 }
 
 /* --- positions ---------------------------------------------------------------------------------------------------- */

@@ -166,6 +166,7 @@ static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot,
   p.kept = kept_of(list, finding->id);
   p.meshes = meshes_of(list->collector->catalog, &p);
   sf_related_collect(list, slot);
+  p.more_sizes = sf_amax_ratios(&p.more_size_count, list, slot->expected);
   p.view.is_norm = p.id.kind == SF_KIND_SCALAR && p.id.subject == SF_SCALAR_GRAD_NORM;
   p.view.related = list->at;
   p.view.related_count = list->count;

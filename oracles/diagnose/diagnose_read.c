@@ -72,7 +72,7 @@ static void suppose_parts_of_rows(const struct reading *reading, const struct sf
   suppose_out(reading, SF_DIAGNOSIS_PERMUTED, "rows in the order of ranks", "came in the order of the ranks of %s", parts->axes);
   invert(of, by_parts, rows);
   order_rows(reading, of);
-  suppose_out(reading, SF_DIAGNOSIS_PERMUTED, "rows in the order of ranks", "were cut for %s as if its ranks had consecutive tokens",
+  suppose_out(reading, SF_DIAGNOSIS_PERMUTED, "rows in the order of ranks", "came cut for %s as if its ranks had consecutive tokens",
               parts->axes);
   of_another_part(of, by_parts, rows, parts->count, true);
   order_rows(reading, of);
@@ -92,16 +92,16 @@ static void suppose_rows(const struct reading *reading) {
   if (of == NULL) return;
   for (int64_t i = 0; i < rows; i++) of[i] = (i + b) % rows;
   order_rows(reading, of);
-  suppose_out(reading, SF_DIAGNOSIS_SHIFTED, "rows of the next position", "were one position ahead%s", "");
+  suppose_out(reading, SF_DIAGNOSIS_SHIFTED, "rows of the next position", "came one position ahead%s", "");
   for (int64_t i = 0; i < rows; i++) of[i] = (i + rows - b) % rows;
   order_rows(reading, of);
-  suppose_out(reading, SF_DIAGNOSIS_SHIFTED, "rows of the position before", "were one position behind%s", "");
+  suppose_out(reading, SF_DIAGNOSIS_SHIFTED, "rows of the position before", "came one position behind%s", "");
   exchange_blocks(of, seq, b, 1);
   order_rows(reading, of);
-  suppose_out(reading, SF_DIAGNOSIS_PERMUTED, "rows by sequence", "lay sequence by sequence, not position by position%s", "");
+  suppose_out(reading, SF_DIAGNOSIS_PERMUTED, "rows by sequence", "came sequence by sequence, not position by position%s", "");
   exchange_blocks(of, b, seq, 1);
   order_rows(reading, of);
-  suppose_out(reading, SF_DIAGNOSIS_PERMUTED, "rows by sequence", "were taken from rows that lie sequence by sequence%s", "");
+  suppose_out(reading, SF_DIAGNOSIS_PERMUTED, "rows by sequence", "came from rows that lie sequence by sequence%s", "");
   const int32_t count = sf_parts_of_tokens(ways, reading->s->list);
   for (int32_t i = 0; i < count; i++) suppose_parts_of_rows(reading, &ways[i], of, of + rows);
 }
@@ -120,11 +120,15 @@ static void suppose_cols(const struct reading *reading, enum sf_cut cut) {
     if (cols % (parts * size) != 0 || cols == parts * size) continue;
     exchange_blocks(of, cols / parts / size, parts, size);
     order_cols(reading, of);
-    suppose_out(reading, SF_DIAGNOSIS_FUSED_ORDER, ORDER,
-                parts == 2 ? "had its halves one behind the other%s" : "had its thirds one behind the other%s", "");
+    suppose_out(
+        reading, SF_DIAGNOSIS_FUSED_ORDER, ORDER,
+        parts == 2 ? "was read half by half, where its halves alternate%s" : "was read third by third, where its thirds alternate%s", "");
     exchange_blocks(of, parts, cols / parts / size, size);
     order_cols(reading, of);
-    suppose_out(reading, SF_DIAGNOSIS_FUSED_ORDER, ORDER, parts == 2 ? "had its halves interleaved%s" : "had its thirds interleaved%s", "");
+    suppose_out(reading, SF_DIAGNOSIS_FUSED_ORDER, ORDER,
+                parts == 2 ? "was read as alternating halves, which lie one behind the other%s"
+                           : "was read as alternating thirds, which lie one behind the other%s",
+                "");
   }
   if (cut != SF_CUT_EVEN || tp == 1 || cols % tp != 0) return;
   for (int64_t i = 0; i < cols; i++) of[i] = (i + cols / tp) % cols;
@@ -211,10 +215,11 @@ static void suppose_transposed(const struct reading *reading) {
 }
 
 static void suppose_halves(const struct reading *reading) {
-  const int64_t count = reading->shape.rows * reading->shape.cols;
-  if (reading->shape.rows % 2 != 0) return;
-  for (int64_t i = 0; i < count; i++) reading->out[i] = reading->x[(i + count / 2) % count];
-  suppose_out(reading, SF_DIAGNOSIS_FUSED_ORDER, "halves of a weight", "had the halves of its rows exchanged%s", "");
+  const int64_t rows = reading->shape.rows, cols = reading->shape.cols;
+  for (int64_t i = 0; i < rows * cols; i++) reading->out[i] = reading->x[(i + rows * cols / 2) % (rows * cols)];
+  if (rows % 2 == 0) suppose_out(reading, SF_DIAGNOSIS_FUSED_ORDER, "halves of a weight", "had the halves of its rows exchanged%s", "");
+  for (int64_t i = 0; i < rows * cols; i++) reading->out[i] = reading->x[i / cols * cols + (i % cols + cols / 2) % cols];
+  if (cols % 2 == 0) suppose_out(reading, SF_DIAGNOSIS_FUSED_ORDER, "halves of a weight", "had the halves of its columns exchanged%s", "");
 }
 
 static void suppose_weight(const struct sf_supposing *s, int32_t param) {

@@ -35,6 +35,12 @@ int32_t sf_norm_groups(struct sf_norm_group out[SF_NORM_GROUPS_MAX], struct sf_r
 /* Adds the groups as terms of the squared norm. */
 void sf_related_collect_norm(struct sf_related_list *list, const struct sf_expected *own);
 
+/* diagnose_fp8.c: what factors may be, where a product of fp8 casts was multiplied with another tensor's scale. Lives as long as the list;
+ * NULL: nothing. */
+const struct sf_view_size *sf_amax_ratios(int32_t *count, struct sf_related_list *list, const struct sf_expected *own);
+/* diagnose_norm.c: adds other formulas of the clip factor. */
+void sf_related_collect_clip(struct sf_related_list *list, const struct sf_expected *own);
+
 /* diagnose_reload.c: adds what the tensor would hold if a reload had lost master weights. */
 void sf_related_collect_reload(struct sf_related_list *list, const struct sf_slot *slot);
 /* A new entry, zeroed, with shape and name set; x is borrowed. NULL when the list is full or x is NULL. */

@@ -200,13 +200,24 @@ static void suppose_first_sequence(const struct sf_supposing *s) {
   if (s->c->train.microbatch_size > 1) sf_suppose(s, NULL, &supposed, &wording);
 }
 
+/* Labels and masks of another depth of multi-token prediction; -1 is the main loss. */
 static void suppose_depths(const struct sf_supposing *s) {
-  for (int64_t depth = 0; depth < s->c->model.mtp_depth; depth++) {
-    const struct sf_supposed supposed = {.has_depth = true, .depth = depth};
-    struct sf_wording wording = {.cls = SF_DIAGNOSIS_STALE, .cause = "labels of another depth"};
-    snprintf(wording.name, sizeof wording.name, "labels and mask were those of depth %" PRId64 " of multi-token prediction", depth);
-    sf_suppose(s, NULL, &supposed, &wording);
-  }
+  static const struct {
+    uint32_t parts;
+    const char *says;
+  } data[] = {{1 << SF_DATA_LABELS | 1 << SF_DATA_MASK, "labels and mask were those"},
+              {1 << SF_DATA_LABELS, "the labels were those"},
+              {1 << SF_DATA_MASK, "the mask was that"}};
+  for (int64_t depth = -1; depth < s->c->model.mtp_depth && s->c->model.mtp_depth > 0; depth++)
+    for (size_t i = 0; i < sizeof data / sizeof *data; i++) {
+      const struct sf_supposed supposed = {.has_depth = true, .depth = depth, .parts = data[i].parts};
+      struct sf_wording wording = {.cls = SF_DIAGNOSIS_STALE, .cause = "labels of another depth"};
+      if (depth < 0)
+        snprintf(wording.name, sizeof wording.name, "%s of the main loss, not shifted", data[i].says);
+      else
+        snprintf(wording.name, sizeof wording.name, "%s of depth %" PRId64 " of multi-token prediction", data[i].says, depth);
+      sf_suppose(s, NULL, &supposed, &wording);
+    }
 }
 
 /* --- modules ----------------------------------------------------------------------------------------------------- */
@@ -301,6 +312,7 @@ void sf_supposed_collect(struct sf_related_list *list, const struct sf_slot *slo
   suppose_moments(&s);
   sf_suppose_own_part(&s);
   sf_suppose_positions(&s);
+  sf_suppose_data_order(&s);
   sf_suppose_groups(&s);
   suppose_first_sequence(&s);
   suppose_depths(&s);

@@ -44,6 +44,8 @@ void sf_suppose_weights(const struct sf_supposing *s);
 void sf_suppose_own_part(const struct sf_supposing *s);
 /* diagnose_own_part.c: tokens are taken to stand elsewhere in their sequence. */
 void sf_suppose_positions(const struct sf_supposing *s);
+/* diagnose_own_part.c: tokens, labels or the loss mask are in another order. */
+void sf_suppose_data_order(const struct sf_supposing *s);
 /* diagnose_own_part.c: query heads take the keys and values of another group. */
 void sf_suppose_groups(const struct sf_supposing *s);
 

@@ -383,7 +383,7 @@ static bool is_same_model(const struct sf_catalog *a, const struct sf_catalog *b
 /* Of the same model, which has the tensor in both cases. */
 static enum sf_status run_supposed(struct sf_expectations *x, const struct sf_catalog *catalog, const struct sf_supposed *supposed,
                                    struct wanted *wanted) {
-  const struct sf_reference_options options = {.gemm = x->gemm, .given = x->given, .supposed = supposed};
+  const struct sf_reference_options options = {.gemm = x->gemm, .given = x->given, .supposed = supposed, .wanted = &wanted->id};
   const struct sf_reference_sink sink = {.ctx = wanted, .emit = emit_wanted};
   return sf_reference_run(catalog, &options, &sink);
 }

@@ -60,12 +60,18 @@ enum sf_data_part {
   X(NEXT_KEY, "causal mask", "queries saw one key beyond their own")                                                                       \
   X(ALL_KEYS, "causal mask", "queries saw all keys, those behind them too")                                                                \
   X(NOT_OWN_KEY, "causal mask", "queries did not see their own key")                                                                       \
+  X(NEXT_EXPERT, "experts", "tokens went through the expert beside theirs")                                                                \
+  X(SLOTS_IN_TURN, "tokens of experts", "the token of a slot were the slot's number modulo the number of tokens")                          \
+  X(ROUTER_ALL, "weights of experts", "the weights of the chosen experts were divided by the sum of all experts' scores")                  \
+  X(LOAD_BY_BLOCKS, "load of experts", "rows lay sequence by sequence when the load of experts was counted")                               \
+  X(PADDING_COUNTS, "padding", "padding had gradients of the router's losses")                                                             \
   X(ROUTER_SHARED, "weights of experts", "the weights of the chosen experts were divided by their sum")                                    \
   X(GELU_QUICK, "GELU", "GELU were x times the logistic of 1.702 x")                                                                       \
   X(GELU_TANH, "GELU", "GELU were computed by its approximation with tanh")                                                                \
   X(EPSILON_SMALL, "epsilon of norms", "the norm's epsilon were 1e-6: it is 1e-5")                                                         \
   X(EPSILON_NONE, "epsilon of norms", "the norm had no epsilon: it is 1e-5")                                                               \
   X(SAMPLE_VARIANCE, "variance", "the variance were divided by n - 1")                                                                     \
+  X(SMOOTHING_UNPADDED, "label smoothing", "label smoothing were spread over the vocabulary without its padding")                          \
   X(SMOOTHING_ALL, "label smoothing", "label smoothing were spread over all columns, the label's own too")
 enum sf_slip {
 #define X(name, about, text) SF_SLIP_##name,
@@ -85,6 +91,7 @@ enum sf_within {
   SF_WITHIN_TOKENS,   /* balance and z loss: the number of tokens that they divide by */
   SF_WITHIN_SHARE,    /* the same losses, divided by the number of sets besides */
   SF_WITHIN_EXPS,     /* main loss: the sum of exponentials; columns */
+  SF_WITHIN_MAX,      /* main loss: the largest logit, which exponentials and the label's logit are taken relative to; columns */
   SF_WITHIN_LABEL,    /* main loss: the label's logit, 0 where another set has it; columns */
   SF_WITHIN_SMOOTHED, /* main loss: the logits over which labels are smoothed; columns */
 };
@@ -101,8 +108,9 @@ struct sf_supposed {
   int32_t sets, set;        /* set: where a tensor has room for one set's number alone */
   int32_t head_parts;       /* GROUPS_BY_TURN, FIRST_GROUP: within each of so many equal parts of the heads; 0: one part */
   const int32_t *positions; /* [microbatch_size x seq] NULL, or where each token is taken to stand, from 0 to seq - 1 */
-  bool has_depth;           /* labels and masks of every depth of multi-token prediction are those of .. */
-  int64_t depth;
+  bool has_depth;           /* labels and masks (by `parts`) of every depth of multi-token prediction are those of .. */
+  int64_t depth;            /* -1: the main loss */
+  const int32_t *order;     /* NULL, or [seq]: of `parts` (tokens, labels, mask) each position has what belongs to another one */
   /* What modules read in place of tensors of one kind (ACT or ACT_GRAD): those of the step and microbatch above, or of one module alone
    * `times` what module `from` has there, or these values in the step and microbatch above. In isolated mode alone. */
   bool reads;
@@ -124,6 +132,7 @@ struct sf_reference_options {
   struct sf_arena *arena;             /* empty, for the run's tensors; NULL: of the run's own, which costs fresh pages */
   const struct sf_given *given;       /* NULL, or in isolated mode: what takes the place of consistent tensors */
   const struct sf_supposed *supposed; /* NULL: no mistake */
+  const struct sf_trace_id *wanted;   /* NULL, or the one tensor that the caller looks at: others may be left out */
 };
 
 /* Receives every tensor of the run in execution order (the order defines "first"): whole logical matrix, floats, or doubles with fp64.

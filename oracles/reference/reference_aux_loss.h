@@ -256,7 +256,7 @@ static inline void aux_losses_backward(struct run *run, int32_t layer, const str
   memset(run->moe.aux_grad, 0, (size_t)(run->tokens * moe->experts) * sizeof(real));
   for (int64_t t = 0; t < run->tokens; t++) {
     real *grad = run->moe.aux_grad + t * moe->experts;
-    if (!run->moe.counted[t]) continue;
+    if (!run->moe.counted[t] && !has_slip(run, SF_SLIP_PADDING_COUNTS)) continue;
     if (moe->aux_micro > 0) balance_grad(run, acts, t, grad, &inner);
     const double z_mean = z_tokens(run, acts, aux_set_of(run, t)) * aux_shares(run);
     if (moe->z_micro > 0) add_z_grad(run, acts, t, grad, (real)(weight * (double)moe->z_micro / 1e6 / z_mean), exps, sums);

@@ -32,7 +32,8 @@ static inline void drop_slots(struct run *run, struct moe_acts *acts) {
   const int64_t capacity = share > unit ? (share + unit - 1) / unit : 1;
   memset(run->moe.expert_load, 0, (size_t)(moe->experts * b * sets_within(run, SF_WITHIN_LOAD)) * sizeof *run->moe.expert_load);
   for (int64_t slot = 0; slot < run->tokens * topk; slot++) {
-    const int64_t t = slot / topk, counted = set_of_token(run, SF_WITHIN_LOAD, t) * b + (by_sequence ? t % b : 0);
+    const int64_t t = slot / topk, sequence = has_slip(run, SF_SLIP_LOAD_BY_BLOCKS) ? t / run->c->model.seq : t % b,
+                  counted = set_of_token(run, SF_WITHIN_LOAD, t) * b + (by_sequence ? sequence : 0);
     int32_t *load = run->moe.expert_load + counted * moe->experts + acts->chosen[slot];
     acts->dropped[slot] = moe->capacity_milli > 0 && *load >= capacity;
     *load += 1;

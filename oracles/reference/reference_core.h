@@ -163,7 +163,8 @@ struct moment {
 /* Of a part of the microbatch's data, or of the step's weights. */
 static inline struct moment moment_of(const struct run *run, enum sf_data_part part) {
   const struct sf_supposed *supposed = run->options->supposed;
-  if (supposed == NULL || !(supposed->parts >> part & 1)) return (struct moment){run->step, run->microbatch};
+  if (supposed == NULL || supposed->has_depth || supposed->order != NULL || !(supposed->parts >> part & 1))
+    return (struct moment){run->step, run->microbatch};
   return (struct moment){supposed->step, supposed->microbatch};
 }
 

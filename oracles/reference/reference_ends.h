@@ -16,18 +16,30 @@ static inline double kept_tokens(const struct run *run) {
   return kept;
 }
 
+/* The depth whose labels or mask a depth has; another one where a mistake is supposed. */
+static inline int64_t depth_seen(const struct run *run, enum sf_data_part part, int64_t depth) {
+  const struct sf_supposed *supposed = run->options->supposed;
+  return supposed != NULL && supposed->has_depth && supposed->parts >> part & 1 ? supposed->depth : depth;
+}
+
+/* depth -1: of the main loss. */
+static inline void load_ahead(struct run *run, int32_t *labels, float *mask, struct moment of, int64_t depth) {
+  if (depth < 0)
+    sf_data_microbatch(NULL, labels, mask, run->c, of.step, of.microbatch);
+  else
+    sf_data_ahead(NULL, labels, mask, run->c, of.step, of.microbatch, depth);
+}
+
 /* The losses of a depth weigh together what the main loss's do, times the weight of multi-token prediction shared among the depths. */
 static inline void ahead_load(struct run *run, int64_t depth) {
   const struct sf_train *train = &run->c->train;
   struct mtp *mtp = &run->acts.mtp[depth];
   const double share = (double)train->mtp_weight_milli / (1000.0 * (double)run->c->model.mtp_depth);
-  const struct sf_supposed *supposed = run->options->supposed;
-  const int64_t seen = supposed != NULL && supposed->has_depth ? supposed->depth : depth;
   const struct moment of_tokens = moment_of(run, SF_DATA_TOKENS), of_labels = moment_of(run, SF_DATA_LABELS),
                       of_mask = moment_of(run, SF_DATA_MASK);
   sf_data_ahead(mtp->token, NULL, NULL, run->c, of_tokens.step, of_tokens.microbatch, depth);
-  sf_data_ahead(NULL, mtp->head.label, NULL, run->c, of_labels.step, of_labels.microbatch, seen);
-  sf_data_ahead(NULL, NULL, run->acts.mask, run->c, of_mask.step, of_mask.microbatch, seen);
+  load_ahead(run, mtp->head.label, NULL, of_labels, depth_seen(run, SF_DATA_LABELS, depth));
+  load_ahead(run, NULL, run->acts.mask, of_mask, depth_seen(run, SF_DATA_MASK, depth));
   if (train->loss_norm == SF_LOSS_PER_MICROBATCH)
     weigh(run, mtp->head.weight, share, kept_tokens(run) * (double)train->microbatches);
   else
@@ -46,6 +58,17 @@ static inline void documents_load(struct run *run) {
     memcpy(run->acts.documents + sequence * seq, run->acts.documents, (size_t)seq * sizeof *run->acts.documents);
 }
 
+/* Where a mistake is supposed, puts data of 4 bytes a token in another order. */
+static inline void order_data(const struct run *run, enum sf_data_part part, void *data) {
+  const struct sf_supposed *supposed = run->options->supposed;
+  const int64_t b = run->c->train.microbatch_size;
+  if (supposed == NULL || supposed->order == NULL || !(supposed->parts >> part & 1)) return;
+  char *was = sf_arena_alloc(run->arena, (size_t)run->tokens * 4);
+  if (was == NULL) return;
+  memcpy(was, data, (size_t)run->tokens * 4);
+  for (int64_t i = 0; i < run->c->model.seq; i++) memcpy((char *)data + i * b * 4, was + supposed->order[i] * b * 4, (size_t)b * 4);
+}
+
 /* Tokens, labels and loss weights of the microbatch. */
 static inline void data_load(struct run *run) {
   const struct sf_train *train = &run->c->train;
@@ -54,6 +77,9 @@ static inline void data_load(struct run *run) {
   sf_data_microbatch(run->acts.token, NULL, NULL, run->c, of_tokens.step, of_tokens.microbatch);
   sf_data_microbatch(NULL, run->acts.head.label, NULL, run->c, of_labels.step, of_labels.microbatch);
   sf_data_microbatch(NULL, NULL, run->acts.mask, run->c, of_mask.step, of_mask.microbatch);
+  order_data(run, SF_DATA_TOKENS, run->acts.token);
+  order_data(run, SF_DATA_LABELS, run->acts.head.label);
+  order_data(run, SF_DATA_MASK, run->acts.mask);
   if (run->acts.documents != NULL) documents_load(run);
   weigh(run, run->acts.head.weight, 1, train->loss_norm == SF_LOSS_PER_MICROBATCH ? kept_tokens(run) * (double)train->microbatches : 1);
   for (int64_t depth = 0; depth < run->c->model.mtp_depth; depth++) ahead_load(run, depth);
@@ -128,7 +154,9 @@ struct label_shares {
 
 /* Every word has the share `other`, the label `label` beside it: 1 - smoothing in all. */
 static inline struct label_shares label_shares(const struct run *run) {
-  const double columns = (double)run->c->model.vocab_padded, smoothing = (double)run->c->train.label_smoothing_milli / 1000;
+  const struct sf_model *model = &run->c->model;
+  const double columns = (double)(has_slip(run, SF_SLIP_SMOOTHING_UNPADDED) ? model->vocab : model->vocab_padded),
+               smoothing = (double)run->c->train.label_smoothing_milli / 1000;
   const double other = smoothing / (has_slip(run, SF_SLIP_SMOOTHING_ALL) ? columns : columns - 1);
   return (struct label_shares){.smoothed = smoothing > 0, .label = (real)(1 - other * columns), .other = (real)other};
 }
@@ -174,12 +202,26 @@ static inline void divide_by_sum(const struct run *run, real *restrict exps, int
   }
 }
 
+/* Where a mistake is supposed, takes from each logit the largest one of its set of columns, and not that of the row. */
+static inline void shift_by_own_tops(const struct run *run, real *logits, int64_t width) {
+  const int32_t sets = sets_within(run, SF_WITHIN_MAX);
+  for (int32_t set = 0; sets > 1 && set < sets; set++)
+    for (int64_t t = 0; t < run->tokens; t++) {
+      real *row = logits + t * width, top = -(real)INFINITY;
+      for (int64_t j = 0; j < width; j++)
+        if (run->options->supposed->set_of[j] == set && row[j] > top) top = row[j];
+      for (int64_t j = 0; j < width; j++)
+        if (run->options->supposed->set_of[j] == set) row[j] -= top;
+    }
+}
+
 /* Per-token loss, and the main one's weighted sum added to the step's. */
 static inline void loss_forward(struct run *run, const struct head *head) {
   const int64_t width = run->c->model.vocab_padded;
   const struct sf_trace_id id = act_id(run, head->loss, head->layer, SF_KIND_ACT);
   const struct inner exps = inner_of(run, id, 0), logs = inner_of(run, id, 1), distances = inner_of(run, id, 2);
   const struct label_shares shares = label_shares(run);
+  shift_by_own_tops(run, head->logits, width);
   for (int64_t t = 0; t < run->tokens; t++) {
     const real *row = head->logits + t * width;
     real top;

@@ -219,6 +219,31 @@ static inline void mtp_backward(struct run *run) {
   }
 }
 
+/* Whether all that is wanted is one tensor of a microbatch. */
+static inline bool wants_one_microbatch(const struct run *run) {
+  const struct sf_trace_id *wanted = run->options->wanted;
+  return wanted != NULL && (wanted->kind == SF_KIND_ACT || wanted->kind == SF_KIND_ACT_GRAD || wanted->kind == SF_KIND_WGRAD);
+}
+
+/* Whether the microbatch at hand need not be run: the wanted tensor is of another one, and no state goes from one to the next, since in
+ * isolated mode every tensor is given. */
+static inline bool is_unwanted(const struct run *run) {
+  const struct sf_precision *precision = &run->c->precision;
+  const bool has_state = run->fp8.casts != NULL || precision->loss_scale_window > 0 || run->c->mode != SF_MODE_ISOLATED ||
+                         (run->options->given != NULL && run->options->wanted != NULL &&
+                          run->options->wanted->step > 0); /* a weight of a later step that is not given follows from it */
+  const struct sf_trace_id *wanted = run->options->wanted;
+  if (!wants_one_microbatch(run)) return false;
+  if (run->step > wanted->step || (run->step == wanted->step && run->microbatch > wanted->microbatch)) return true;
+  return !has_state && (run->step != wanted->step || run->microbatch != wanted->microbatch);
+}
+
+/* Whether the wanted tensor is of the forward of the microbatch at hand. */
+static inline bool ends_with_forward(const struct run *run) {
+  const struct sf_trace_id *wanted = run->options->wanted;
+  return wants_one_microbatch(run) && wanted->kind == SF_KIND_ACT && run->step == wanted->step && run->microbatch == wanted->microbatch;
+}
+
 /* Forward and backward of the microbatch at hand. */
 static inline void microbatch_run(struct run *run) {
   const int32_t layers = (int32_t)run->c->model.layers;
@@ -236,6 +261,7 @@ static inline void microbatch_run(struct run *run) {
   norm_forward(run, SF_MODULE_FINAL_LAYERNORM, -1, run->acts.final_norm, x);
   head_forward(run, &run->acts.head, run->acts.final_norm);
   mtp_forward(run);
+  if (ends_with_forward(run)) return;
 
   mtp_backward(run);
   head_backward(run, &run->acts.head, run->scratch.branch_a, run->acts.final_norm);
@@ -262,8 +288,9 @@ static inline void steps_run(struct run *run) {
     run->state.loss_sum = 0;
     for (int64_t m = 0; m < train->microbatches; m++) {
       run->microbatch = (uint16_t)m;
-      microbatch_run(run);
+      if (!is_unwanted(run)) microbatch_run(run);
     }
+    if (wants_one_microbatch(run) && run->step == run->options->wanted->step) return;
     step_finish(run);
     fp8_step_finish(run);
   }

@@ -110,7 +110,8 @@ static inline void routing_forward(struct run *run, int32_t layer, struct moe_ac
     const int32_t *chosen = acts->chosen + t * topk;
     real *scores = acts->scores + t * experts, *weights = acts->weights + t * experts;
     score_row(run, inner, t, scores, acts->logits + t * experts);
-    const real sum = score_divisor(scores, chosen, moe, has_slip(run, SF_SLIP_ROUTER_SHARED)),
+    const bool by_all = has_slip(run, SF_SLIP_ROUTER_ALL);
+    const real sum = by_all ? row_sum(scores, experts) : score_divisor(scores, chosen, moe, has_slip(run, SF_SLIP_ROUTER_SHARED)),
                divisor = has_slip(run, SF_SLIP_ROUTER_RAW) ? 1 : inner_number(divisors, t, sum);
     for (int64_t e = 0; e < experts; e++) weights[e] = 0;
     for (int64_t k = 0; k < topk; k++)
@@ -198,8 +199,9 @@ static inline struct expert expert_find(const struct run *run, int32_t layer, co
   struct expert expert = {.first = acts->first[e], .count = acts->first[e + 1] - acts->first[e], .width = moe->ffn};
   expert.fc1_width = expert_fc1_width(run);
   expert.fc2_ld = moe->experts * moe->ffn;
-  expert.fc1 = run->params[sf_catalog_param(run->catalog, SF_MODULE_EXPERTS_FC1, layer, 0)].weight + e * expert.fc1_width * run->hidden;
-  expert.fc2 = run->params[sf_catalog_param(run->catalog, SF_MODULE_EXPERTS_FC2, layer, 0)].weight + e * moe->ffn;
+  const int64_t of = has_slip(run, SF_SLIP_NEXT_EXPERT) && (e ^ 1) < moe->experts ? e ^ 1 : e;
+  expert.fc1 = run->params[sf_catalog_param(run->catalog, SF_MODULE_EXPERTS_FC1, layer, 0)].weight + of * expert.fc1_width * run->hidden;
+  expert.fc2 = run->params[sf_catalog_param(run->catalog, SF_MODULE_EXPERTS_FC2, layer, 0)].weight + of * moe->ffn;
   return expert;
 }
 
@@ -208,7 +210,9 @@ static inline void expert_gather(const struct run *run, real *restrict rows, con
                                  const real *restrict x, bool per_slot) {
   const int64_t h = run->hidden;
   for (int64_t i = 0; i < expert->count; i++) {
-    const int64_t slot = acts->sorted[expert->first + i], from = per_slot ? slot : slot / run->c->moe.topk;
+    const int64_t slot = acts->sorted[expert->first + i],
+                  token = has_slip(run, SF_SLIP_SLOTS_IN_TURN) ? slot % run->tokens : slot / run->c->moe.topk,
+                  from = per_slot ? slot : token;
     memcpy(rows + i * h, x + from * h, (size_t)h * sizeof *rows);
   }
 }

@@ -35,7 +35,8 @@ static void expect(struct trial *t, const struct sf_case *layout, enum sf_diagno
   struct sf_diagnosis diagnosis;
   diagnose_first(t, layout, &diagnosis);
   if (diagnosis.cls != cls || strstr(diagnosis.text, text) == NULL)
-    fail_msg("%s in place of %s: %s", sf_diagnosis_class_name(diagnosis.cls), text, diagnosis.text);
+    fail_msg("%s in place of %s: %s (%s)", sf_diagnosis_class_name(diagnosis.cls), text, diagnosis.text,
+             sf_finding_class_name(t->judgement.findings[0].cls));
 }
 
 /* The module that reads the field is blamed, and the field is named. */
@@ -118,6 +119,12 @@ static void test_formula_that_is_taken_for_the_right_one_is_named(void **state) 
       {SF_SLIP_ALL_KEYS, "", "queries saw all keys"},
       {SF_SLIP_NOT_OWN_KEY, "", "did not see their own key"},
       {SF_SLIP_ROUTER_SHARED, "moe.experts=4 moe.topk=2 ", "were divided by their sum"},
+      {SF_SLIP_ROUTER_ALL, "moe.experts=4 moe.topk=2 moe.router=sigmoid ", "by the sum of all experts' scores"},
+      {SF_SLIP_NEXT_EXPERT, "moe.experts=4 moe.topk=2 ", "the expert beside theirs"},
+      {SF_SLIP_SLOTS_IN_TURN, "moe.experts=4 moe.topk=2 ", "modulo the number of tokens"},
+      {SF_SLIP_LOAD_BY_BLOCKS, "moe.experts=4 moe.topk=2 moe.scope=sequence moe.capacity_milli=800 ", "sequence by sequence when the load"},
+      {SF_SLIP_PADDING_COUNTS, "moe.experts=4 moe.topk=2 moe.aux_micro=10000 data.padding=3 ", "padding had gradients"},
+      {SF_SLIP_SMOOTHING_UNPADDED, "train.label_smoothing_milli=500 ", "without its padding"},
       {SF_SLIP_GELU_QUICK, "", "1.702"},
       {SF_SLIP_GELU_TANH, "", "GELU were computed by its approximation"},
       {SF_SLIP_EPSILON_NONE, "", "the norm had no epsilon"},
@@ -167,6 +174,24 @@ static void test_positions_that_a_rank_counts_are_named(void **state) {
   supposed("model.positions=learned ", &mixed, SF_DIAGNOSIS_OTHER_FORMULA, "tokens were counted sequence by sequence");
 }
 
+/* Of 16 columns. */
+static const int32_t of_columns[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
+
+static void test_largest_logit_of_a_ranks_columns_is_named(void **state) {
+  (void)state;
+  const struct sf_supposed own = {.within = 1 << SF_WITHIN_MAX, .set_of = of_columns, .sets = 2};
+  supposed_on_ranks(2, 1, "", &own, SF_DIAGNOSIS_MISSING_REDUCTION, "relative to the largest one of its own columns;");
+}
+
+static void test_data_in_another_order_are_named(void **state) {
+  (void)state;
+  static const int32_t consecutive[8] = {0, 1, 4, 5, 6, 7, 2, 3}, ahead[8] = {1, 2, 3, 4, 5, 6, 7, 0};
+  const struct sf_supposed mask = {.parts = 1 << SF_DATA_MASK, .order = consecutive},
+                           labels = {.parts = 1 << SF_DATA_LABELS, .order = ahead};
+  supposed_on_ranks(1, 2, "", &mask, SF_DIAGNOSIS_PERMUTED, "the loss mask came cut for cp as if its ranks had consecutive positions;");
+  supposed("", &labels, SF_DIAGNOSIS_SHIFTED, "the labels came one position ahead;");
+}
+
 static void test_first_group_of_a_rank_is_named(void **state) {
   (void)state;
   const struct sf_supposed first = {.slip = SF_SLIP_FIRST_GROUP, .head_parts = 2};
@@ -210,6 +235,8 @@ int main(void) {
       cmocka_unit_test(test_formula_that_is_taken_for_the_right_one_is_named),
       cmocka_unit_test(test_what_a_rank_takes_from_its_own_tokens_is_named),
       cmocka_unit_test(test_positions_that_a_rank_counts_are_named),
+      cmocka_unit_test(test_largest_logit_of_a_ranks_columns_is_named),
+      cmocka_unit_test(test_data_in_another_order_are_named),
       cmocka_unit_test(test_first_group_of_a_rank_is_named),
       cmocka_unit_test(test_documents_of_the_first_sequence_are_named),
       cmocka_unit_test(test_gradient_that_is_left_out_or_taken_twice_is_named),
