@@ -189,12 +189,17 @@ static void offer_clips(struct sf_related_list *list, const struct job *job, con
 
 /* --- all ways ------------------------------------------------------------------------------------------------------ */
 
-/* Another number of steps in the bias corrections. applied: steps that were not skipped. */
-static void offer_counts(struct sf_related_list *list, const struct job *job, const struct way *right, int32_t applied) {
+/* Another number of steps in the bias corrections. applied: steps that were not skipped; since_reload: those of them after a reload. */
+static void offer_counts(struct sf_related_list *list, const struct job *job, const struct way *right, int32_t applied,
+                         int32_t since_reload) {
   struct way way = *right;
   if (applied <= job->own->id.step) {
     way.count = job->own->id.step + 1;
     offer(list, job, right, way, SF_DIAGNOSIS_SCALE, "Adam's bias correction with the steps counted that were skipped");
+  }
+  if (since_reload > 0 && since_reload < applied) {
+    way.count = since_reload;
+    offer(list, job, right, way, SF_DIAGNOSIS_SCALE, "Adam's bias correction with steps counted from the reload");
   }
   way.count = applied + 1;
   offer(list, job, right, way, SF_DIAGNOSIS_SCALE, "Adam's bias correction of the next step");
@@ -253,10 +258,14 @@ void sf_related_collect_adam(struct sf_related_list *list, const struct sf_slot 
                           .v = sf_related_alloc(list, (size_t)count * sizeof(double))};
   if (job.m == NULL || job.v == NULL) return;
   const double decay = (double)collector->c.train.weight_decay_milli / 1000.0;
-  int32_t applied = 0;
-  for (int32_t s = 0; s <= own->id.step; s++) applied += !is_skipped(collector, s);
+  const int64_t reload = collector->c.reload.after_step;
+  int32_t applied = 0, since_reload = 0;
+  for (int32_t s = 0; s <= own->id.step; s++) {
+    applied += !is_skipped(collector, s);
+    since_reload += reload > 0 && s >= reload && !is_skipped(collector, s);
+  }
   const struct way right = {.count = applied, .decay = collector->catalog->params[own->id.subject].decayed ? decay : 0, .clip = 1};
-  offer_counts(list, &job, &right, applied);
+  offer_counts(list, &job, &right, applied, since_reload);
   offer_slips(list, &job, &right, collector->c.reload.after_step == own->id.step);
   offer_clips(list, &job, &right, slot);
   offer_decays(list, &job, &right, decay);

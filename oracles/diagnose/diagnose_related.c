@@ -300,9 +300,10 @@ void sf_related_collect(struct sf_related_list *list, const struct sf_slot *slot
     collect_residual(list, own, module);
     collect_experts(list, own, module);
   }
-  if (own->id.kind == SF_KIND_SCALAR && own->id.subject == SF_SCALAR_GRAD_NORM) sf_related_collect_norm(list, own);
-  if (own->id.kind == SF_KIND_SCALAR && own->id.subject == SF_SCALAR_CLIP) sf_related_collect_clip(list, own);
-  if (own->id.kind != SF_KIND_SCALAR) collect_stale(list, slot);
+  if (own->id.kind == SF_KIND_SCALAR)
+    sf_related_collect_scalar(list, own);
+  else
+    collect_stale(list, slot);
   collect_stale_inputs(list, slot);
   sf_related_collect_reload(list, slot);
   sf_related_collect_adam(list, slot);

@@ -22,7 +22,7 @@ void *sf_related_alloc(struct sf_related_list *list, size_t size_bytes);
 void sf_related_add_stale(struct sf_related_list *list, struct sf_shape shape, const float *x, const char *name);
 /* diagnose_adam.c: adds changes that a parameter would make with wrong steps, decay or moments. */
 void sf_related_collect_adam(struct sf_related_list *list, const struct sf_slot *slot);
-/* diagnose_norm.c: parameters whose squares a gradient norm may leave out or count several times. */
+/* diagnose_scalars.c: parameters whose squares a gradient norm may leave out or count several times. */
 struct sf_norm_group {
   char name[64];
   const char *clip_cause; /* of a clip factor that such a norm gives; NULL for those that are not coarse */
@@ -32,15 +32,12 @@ enum { SF_NORM_GROUPS_MAX = 128 };
 /* Of a step. is_coarse: a few large groups alone, the first of which is all parameters; else each module and each parameter too. Returns
  * how many. */
 int32_t sf_norm_groups(struct sf_norm_group out[SF_NORM_GROUPS_MAX], struct sf_related_list *list, int32_t step, bool is_coarse);
-/* Adds the groups as terms of the squared norm. */
-void sf_related_collect_norm(struct sf_related_list *list, const struct sf_expected *own);
+/* Adds what a scalar may be: for norms the groups as terms, other formulas of the clip factor, and loss scales beside the right one. */
+void sf_related_collect_scalar(struct sf_related_list *list, const struct sf_expected *own);
 
 /* diagnose_fp8.c: what factors may be, where a product of fp8 casts was multiplied with another tensor's scale. Lives as long as the list;
  * NULL: nothing. */
 const struct sf_view_size *sf_amax_ratios(int32_t *count, struct sf_related_list *list, const struct sf_expected *own);
-/* diagnose_norm.c: adds other formulas of the clip factor. */
-void sf_related_collect_clip(struct sf_related_list *list, const struct sf_expected *own);
-
 /* diagnose_reload.c: adds what the tensor would hold if a reload had lost master weights. */
 void sf_related_collect_reload(struct sf_related_list *list, const struct sf_slot *slot);
 /* A new entry, zeroed, with shape and name set; x is borrowed. NULL when the list is full or x is NULL. */

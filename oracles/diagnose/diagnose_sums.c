@@ -145,12 +145,28 @@ static bool is_normalised_over(const struct sf_fit *fit, const struct sf_view_gr
   return true;
 }
 
+/* Adds the different pieces of the group's ranks, each once, element by element. */
+static void predict_mixed(struct sf_fit *fit, int32_t i, float *local, const void *ctx) {
+  const struct sf_view_group *group = ctx;
+  const int64_t count = fit->shards[i].rows * fit->shards[i].cols;
+  memset(local, 0, (size_t)count * sizeof *local);
+  for (int32_t j = 0; j < fit->v->shard_count; j++) {
+    const struct sf_fit_shard *other = &fit->shards[j];
+    bool is_new = sf_fit_same_group(fit, group, i, j) && other->rows * other->cols == count;
+    for (int32_t k = 0; k < j && is_new; k++) is_new = !sf_fit_same_group(fit, group, i, k) || fit->shards[k].place != other->place;
+    for (int64_t k = 0; k < count && is_new; k++) local[k] += other->x[k];
+  }
+}
+
 static void explain_summed(struct sf_fit *fit, const struct sf_view_group *group) {
   if (is_normalised_over(fit, group)) return;
   sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_EXTRA_REDUCTION, "summed once too often", group->name},
                sf_fit_left(fit, predict_summed, group),
                "the values are the sum over %s of what the %d ranks should hold each: summed over %s once too often", group->name,
                group_size(fit, 0, group), group->name);
+  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_EXTRA_REDUCTION, "different parts summed", group->name},
+               sf_fit_left(fit, predict_mixed, group), "the values are the sum over %s of different parts, which belong to different ranks",
+               group->name);
 }
 
 static bool has_related(const struct sf_fit *fit, enum sf_relation relation) {

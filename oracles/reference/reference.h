@@ -66,6 +66,8 @@ enum sf_data_part {
   X(LOAD_BY_BLOCKS, "load of experts", "rows lay sequence by sequence when the load of experts was counted")                               \
   X(PADDING_COUNTS, "padding", "padding had gradients of the router's losses")                                                             \
   X(ROUTER_SHARED, "weights of experts", "the weights of the chosen experts were divided by their sum")                                    \
+  X(GRADS_E4M3, "fp8 formats", "gradients were cast to E4M3, and not to E5M2")                                                             \
+  X(ALL_E5M2, "fp8 formats", "inputs and weights were cast to E5M2, and not to E4M3")                                                      \
   X(GELU_QUICK, "GELU", "GELU were x times the logistic of 1.702 x")                                                                       \
   X(GELU_TANH, "GELU", "GELU were computed by its approximation with tanh")                                                                \
   X(EPSILON_SMALL, "epsilon of norms", "the norm's epsilon were 1e-6: it is 1e-5")                                                         \

@@ -74,17 +74,20 @@ static inline struct mlp_modules shared_expert(const struct run *run) {
 }
 
 /* Approximations that are often taken for GELU, x sigmoid(linear x + cubic x^3), and their slopes: suppositions of the diagnosis. With
- * tanh: x (1 + tanh(u)) / 2 = x sigmoid(2 u). linear 0: none is supposed. */
+ * tanh: x (1 + tanh(u)) / 2 = x sigmoid(2 u). */
 struct gelu_like {
   real linear, cubic;
 };
+/* The approximation that stands for GELU in this run; linear 0: none. */
 static inline struct gelu_like supposed_gelu(const struct run *run) {
   const real tanh_linear = (real)1.59576912160573071176;
   if (run->c->model.activation != SF_ACT_GELU) return (struct gelu_like){0};
   if (has_slip(run, SF_SLIP_GELU_TANH)) return (struct gelu_like){tanh_linear, tanh_linear * (real)0.044715};
   return (struct gelu_like){has_slip(run, SF_SLIP_GELU_QUICK) ? (real)1.702 : 0, 0};
 }
+/* The approximation at x. */
 static inline real gelu_like_at(const struct gelu_like *like, real x) { return x * sigmoid(like->linear * x + like->cubic * x * x * x); }
+/* The approximation's slope at x. */
 static inline real gelu_like_slope(const struct gelu_like *like, real x) {
   const real s = sigmoid(like->linear * x + like->cubic * x * x * x);
   return s + x * s * (1 - s) * (like->linear + 3 * like->cubic * x * x);

@@ -48,7 +48,8 @@ static inline struct factor factor_of(const struct run *run, enum sf_module_clas
                                       int64_t count, real *room) {
   if (!casts_to_fp8(run, cls, layer)) return (struct factor){x, 1};
   struct fp8_cast *cast = fp8_cast_of(run, cls, layer, operand);
-  const enum sf_dtype format = operand == OPERAND_GRAD ? SF_F8E5M2 : SF_F8E4M3;
+  const bool is_wide = operand == OPERAND_GRAD ? !has_slip(run, SF_SLIP_GRADS_E4M3) : has_slip(run, SF_SLIP_ALL_E5M2);
+  const enum sf_dtype format = is_wide ? SF_F8E5M2 : SF_F8E4M3;
   const float amax = amax_of(x, count), reach = scale_amax(run, cast, amax), quotient = sf_f8_largest(format) / reach;
   const float scale = reach > 0 && isfinite(reach) && isfinite(quotient) ? quotient : 1;
   cast->amax = larger_amax(cast->amax, amax);

@@ -250,4 +250,31 @@ static inline void step_finish(struct run *run) {
     step_apply(run, squares);
 }
 
+/* --- one tensor alone ------------------------------------------------------------------------------------------------ */
+
+/* Whether all that is wanted is one tensor of a microbatch. */
+static inline bool wants_one_microbatch(const struct run *run) {
+  const struct sf_trace_id *wanted = run->options->wanted;
+  return wanted != NULL && (wanted->kind == SF_KIND_ACT || wanted->kind == SF_KIND_ACT_GRAD || wanted->kind == SF_KIND_WGRAD);
+}
+
+/* Whether the microbatch at hand need not be run: the wanted tensor is of another one, and no state goes from one to the next, since in
+ * isolated mode every tensor is given. */
+static inline bool is_unwanted(const struct run *run) {
+  const struct sf_precision *precision = &run->c->precision;
+  const bool has_state = run->fp8.casts != NULL || precision->loss_scale_window > 0 || run->c->mode != SF_MODE_ISOLATED ||
+                         (run->options->given != NULL && run->options->wanted != NULL &&
+                          run->options->wanted->step > 0); /* a weight of a later step that is not given follows from it */
+  const struct sf_trace_id *wanted = run->options->wanted;
+  if (!wants_one_microbatch(run)) return false;
+  if (run->step > wanted->step || (run->step == wanted->step && run->microbatch > wanted->microbatch)) return true;
+  return !has_state && (run->step != wanted->step || run->microbatch != wanted->microbatch);
+}
+
+/* Whether the wanted tensor is of the forward of the microbatch at hand. */
+static inline bool ends_with_forward(const struct run *run) {
+  const struct sf_trace_id *wanted = run->options->wanted;
+  return wants_one_microbatch(run) && wanted->kind == SF_KIND_ACT && run->step == wanted->step && run->microbatch == wanted->microbatch;
+}
+
 #endif

@@ -125,6 +125,8 @@ static void test_formula_that_is_taken_for_the_right_one_is_named(void **state) 
       {SF_SLIP_LOAD_BY_BLOCKS, "moe.experts=4 moe.topk=2 moe.scope=sequence moe.capacity_milli=800 ", "sequence by sequence when the load"},
       {SF_SLIP_PADDING_COUNTS, "moe.experts=4 moe.topk=2 moe.aux_micro=10000 data.padding=3 ", "padding had gradients"},
       {SF_SLIP_SMOOTHING_UNPADDED, "train.label_smoothing_milli=500 ", "without its padding"},
+      {SF_SLIP_GRADS_E4M3, "precision.compute=fp8 ", "gradients were cast to E4M3"},
+      {SF_SLIP_ALL_E5M2, "precision.compute=fp8 ", "inputs and weights were cast to E5M2"},
       {SF_SLIP_GELU_QUICK, "", "1.702"},
       {SF_SLIP_GELU_TANH, "", "GELU were computed by its approximation"},
       {SF_SLIP_EPSILON_NONE, "", "the norm had no epsilon"},

@@ -1,4 +1,5 @@
-/* What a gradient norm may count in a way of its own: squares of groups of parameters, of each module's, and of each parameter. */
+/* What scalars of the step may be: norms that count squares of groups of parameters, of a module's or of one in a way of their own, other
+ * formulas of the clip factor, and other loss scales. */
 #include "oracles/diagnose/diagnose_related.h"
 #include "oracles/noise/norms.h"
 
@@ -84,7 +85,7 @@ int32_t sf_norm_groups(struct sf_norm_group out[SF_NORM_GROUPS_MAX], struct sf_r
   return adding.count;
 }
 
-void sf_related_collect_norm(struct sf_related_list *list, const struct sf_expected *own) {
+static void add_squares(struct sf_related_list *list, const struct sf_expected *own) {
   struct sf_norm_group groups[SF_NORM_GROUPS_MAX];
   const int32_t count = sf_norm_groups(groups, list, own->id.step, false);
   for (int32_t k = 1; k < count; k++) { /* all: a factor */
@@ -97,27 +98,38 @@ void sf_related_collect_norm(struct sf_related_list *list, const struct sf_expec
   }
 }
 
-/* --- the clip factor ---------------------------------------------------------------------------------------------- */
+/* --- scalars that follow from others ------------------------------------------------------------------------------- */
 
-static void add_factor(struct sf_related_list *list, double factor, const char *name) {
+static void add_number(struct sf_related_list *list, double number, const char *name, const char *cause) {
   float *x = sf_related_alloc(list, sizeof *x);
   if (x == NULL) return;
-  *x = (float)factor;
+  *x = (float)number;
   struct sf_diagnosis_related *r = sf_related_add(list, SF_RELATED_STALE, (struct sf_shape){1, 1}, x, name);
   if (r == NULL) return;
   r->cls = SF_DIAGNOSIS_OTHER_FORMULA;
-  r->cause = "the clip factor's formula";
+  r->cause = cause;
 }
 
 /* What often stands in place of the smaller one of 1 and limit / norm. */
-void sf_related_collect_clip(struct sf_related_list *list, const struct sf_expected *own) {
+static void add_clips(struct sf_related_list *list, const struct sf_expected *own) {
+  static const char CAUSE[] = "the clip factor's formula";
   const struct sf_expected *norm = sf_related_of_step(list->collector, SF_KIND_SCALAR, SF_SCALAR_GRAD_NORM, own->id.step);
   const double limit = (double)list->collector->c.train.clip_milli / 1000, n = norm != NULL ? (double)norm->x[0] : 0;
   if (limit == 0 || !(n > 0)) return;
-  add_factor(list, limit / (n + 1e-6), "a factor that is not limited to 1: gradients below the limit grow");
-  add_factor(list, 1, "no clipping");
-  add_factor(list, limit / (n * n), "the limit over the squared norm");
-  add_factor(list, n / limit, "the norm over the limit");
-  add_factor(list, 1 / (n + 1e-6), "1 over the norm, whatever the limit is");
-  add_factor(list, limit, "the limit itself");
+  add_number(list, limit / (n + 1e-6), "a factor that is not limited to 1: gradients below the limit grow", CAUSE);
+  add_number(list, 1, "no clipping", CAUSE);
+  add_number(list, limit / (n * n), "the limit over the squared norm", CAUSE);
+  add_number(list, n / limit, "the norm over the limit", CAUSE);
+  add_number(list, 1 / (n + 1e-6), "1 over the norm, whatever the limit is", CAUSE);
+  add_number(list, limit, "the limit itself", CAUSE);
+}
+
+void sf_related_collect_scalar(struct sf_related_list *list, const struct sf_expected *own) {
+  if (own->id.subject == SF_SCALAR_GRAD_NORM) add_squares(list, own);
+  if (own->id.subject == SF_SCALAR_CLIP) add_clips(list, own);
+  if (own->id.subject != SF_SCALAR_LOSS_SCALE) return;
+  add_number(list, 2 * (double)own->x[0], "a loss scale that has grown once too often, or was not halved",
+             "a loss scale that is too large");
+  add_number(list, (double)own->x[0] / 2, "a loss scale that has not grown, or was halved once too often",
+             "a loss scale that is too small");
 }
