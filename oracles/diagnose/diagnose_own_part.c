@@ -152,7 +152,8 @@ static void suppose_order(const struct sf_supposing *s, const int32_t *order, en
   } data[] = {{1 << SF_DATA_MASK, "the loss mask"},
               {1 << SF_DATA_LABELS, "the labels"},
               {1 << SF_DATA_LABELS | 1 << SF_DATA_MASK, "labels and loss mask"},
-              {1 << SF_DATA_TOKENS, "the tokens"}};
+              {1 << SF_DATA_TOKENS, "the tokens"},
+              {1 << SF_DATA_DROPOUT, "the dropout mask"}};
   for (size_t i = 0; i < sizeof data / sizeof *data; i++) {
     const struct sf_supposed supposed = {.parts = data[i].parts, .order = order};
     struct sf_wording wording = {.cls = cls, .cause = "order of data"};
@@ -178,6 +179,7 @@ void sf_suppose_data_order(const struct sf_supposing *s) {
     suppose_order(s, order, SF_DIAGNOSIS_PERMUTED, "came cut for %s as if its ranks had consecutive positions", ways[way].axes);
     for (int32_t i = 0; i < seq; i++) order[ways[way].of[i] * each + ways[way].local[i]] = i;
     suppose_order(s, order, SF_DIAGNOSIS_PERMUTED, "came in the order of the ranks of %s", ways[way].axes);
+    suppose_order(s, ways[way].local, SF_DIAGNOSIS_NEIGHBOUR, "came by positions counted on each rank of %s from 0", ways[way].axes);
     for (int32_t i = 0; i < seq; i++)
       for (int32_t j = 0; j < seq; j++)
         if (ways[way].of[j] == 0 && ways[way].local[j] == ways[way].local[i]) order[i] = j;

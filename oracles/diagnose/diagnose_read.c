@@ -82,6 +82,29 @@ static void suppose_parts_of_rows(const struct reading *reading, const struct sf
   suppose_out(reading, SF_DIAGNOSIS_NEIGHBOUR, "rows of the first rank", "came from the first rank of %s", parts->axes);
 }
 
+/* Zeros for the rows of all positions and sequences but those from the first to the last. */
+static void suppose_kept_rows(const struct reading *reading, int64_t first, int64_t last, int64_t first_sequence, int64_t last_sequence,
+                              const char *how) {
+  const int64_t cols = reading->shape.cols, b = reading->s->c->train.microbatch_size;
+  for (int64_t r = 0; r < reading->shape.rows; r++) {
+    const int64_t position = r / b, sequence = r % b;
+    const bool kept = position >= first && position <= last && sequence >= first_sequence && sequence <= last_sequence;
+    for (int64_t k = 0; k < cols; k++) reading->out[r * cols + k] = kept ? reading->x[r * cols + k] : 0;
+  }
+  suppose_out(reading, SF_DIAGNOSIS_MISSING_TERM, "rows left out", how, "");
+}
+
+static void suppose_left_out_rows(const struct reading *reading) {
+  const int64_t seq = reading->s->c->model.seq, b = reading->s->c->train.microbatch_size, end = seq - 1, all = b - 1;
+  suppose_kept_rows(reading, 1, end, 0, all, "came without its first position%s");
+  suppose_kept_rows(reading, 0, end - 1, 0, all, "came without its last position%s");
+  suppose_kept_rows(reading, 0, seq / 2 - 1, 0, all, "came without its second half%s");
+  suppose_kept_rows(reading, seq / 2, end, 0, all, "came without its first half%s");
+  if (b == 1) return;
+  suppose_kept_rows(reading, 0, end, 0, 0, "came without all sequences but the first%s");
+  suppose_kept_rows(reading, 0, end, all, all, "came without all sequences but the last%s");
+}
+
 /* Rows are tokens, position by position. */
 static void suppose_rows(const struct reading *reading) {
   const struct sf_case *c = reading->s->c;
@@ -102,6 +125,7 @@ static void suppose_rows(const struct reading *reading) {
   exchange_blocks(of, b, seq, 1);
   order_rows(reading, of);
   suppose_out(reading, SF_DIAGNOSIS_PERMUTED, "rows by sequence", "came from rows that lie sequence by sequence%s", "");
+  suppose_left_out_rows(reading);
   const int32_t count = sf_parts_of_tokens(ways, reading->s->list);
   for (int32_t i = 0; i < count; i++) suppose_parts_of_rows(reading, &ways[i], of, of + rows);
 }
@@ -222,11 +246,19 @@ static void suppose_halves(const struct reading *reading) {
   if (cols % 2 == 0) suppose_out(reading, SF_DIAGNOSIS_FUSED_ORDER, "halves of a weight", "had the halves of its columns exchanged%s", "");
 }
 
+/* Without the layer: "mlp.linear_fc1.weight". */
+static const char *short_name(const struct sf_param *param) {
+  static const char LAYERS[] = "layers.";
+  const char *layers = strstr(param->name, LAYERS);
+  const char *dot = layers != NULL ? strchr(layers + sizeof LAYERS - 1, '.') : NULL;
+  return dot != NULL ? dot + 1 : param->name;
+}
+
 static void suppose_weight(const struct sf_supposing *s, int32_t param) {
   const struct sf_catalog *catalog = s->list->collector->catalog;
   const struct sf_param *p = &catalog->params[param];
   const struct sf_layout *l = &s->list->of->c.layout;
-  struct reading reading = {.s = s, .shape = p->shape, .what = p->name};
+  struct reading reading = {.s = s, .shape = p->shape, .what = short_name(p)};
   const int64_t count = p->shape.rows * p->shape.cols;
   reading.x = sf_related_weight(s->list, param, s->slot->expected->id.step);
   reading.out = sf_related_alloc(s->list, (size_t)count * sizeof *reading.out);

@@ -200,6 +200,32 @@ static void suppose_first_sequence(const struct sf_supposing *s) {
   if (s->c->train.microbatch_size > 1) sf_suppose(s, NULL, &supposed, &wording);
 }
 
+/* "mlp.router", or "layer 1's mlp.router" where that is another layer than the tensor's. */
+static void name_module(char out[48], const struct sf_supposing *s, int32_t module) {
+  const struct sf_module *modules = s->list->collector->catalog->modules;
+  const int32_t layer = modules[s->slot->expected->spec.module].layer, at = modules[module].layer;
+  const char *name = sf_modules[modules[module].cls].name;
+  if (at < 0 || at == layer)
+    snprintf(out, 48, "%.47s", name);
+  else
+    snprintf(out, 48, "layer %d's %.32s", at, name);
+}
+
+/* The dropout mask of another module. */
+static void suppose_dropouts(const struct sf_supposing *s) {
+  const struct sf_catalog *catalog = s->list->collector->catalog;
+  for (int32_t i = 0; i < catalog->module_count && s->c->train.dropout_milli > 0; i++) {
+    const struct sf_module *module = &catalog->modules[i];
+    if (i == s->slot->expected->spec.module || !sf_module_is(module->cls, SF_TRAIT_RESIDUAL_ADD)) continue;
+    const struct sf_supposed supposed = {.has_dropout_of = true, .dropout_of = i};
+    struct sf_wording wording = {.cls = SF_DIAGNOSIS_STALE, .cause = "dropout mask of another module"};
+    char name[48];
+    name_module(name, s, i);
+    snprintf(wording.name, sizeof wording.name, "the dropout mask was that of %s", name);
+    sf_suppose(s, NULL, &supposed, &wording);
+  }
+}
+
 /* Labels and masks of another depth of multi-token prediction; -1 is the main loss. */
 static void suppose_depths(const struct sf_supposing *s) {
   static const struct {
@@ -233,17 +259,6 @@ static bool is_near(const struct sf_supposing *s, int32_t module) {
   const struct sf_module *modules = s->list->collector->catalog->modules;
   const int32_t layer = modules[s->slot->expected->spec.module].layer, at = modules[module].layer;
   return at < 0 || (at >= layer - 1 && at <= layer + 1);
-}
-
-/* "mlp.router", or "layer 1's mlp.router" where that is another layer than the tensor's. */
-static void name_module(char out[48], const struct sf_supposing *s, int32_t module) {
-  const struct sf_module *modules = s->list->collector->catalog->modules;
-  const int32_t layer = modules[s->slot->expected->spec.module].layer, at = modules[module].layer;
-  const char *name = sf_modules[modules[module].cls].name;
-  if (at < 0 || at == layer)
-    snprintf(out, 48, "%.47s", name);
-  else
-    snprintf(out, 48, "layer %d's %.32s", at, name);
 }
 
 /* The tensor reads another module's output, or the gradient that it hands back, in place of this module's. */
@@ -316,6 +331,7 @@ void sf_supposed_collect(struct sf_related_list *list, const struct sf_slot *slo
   sf_suppose_groups(&s);
   suppose_first_sequence(&s);
   suppose_depths(&s);
+  suppose_dropouts(&s);
   suppose_neighbours(&s);
   suppose_modules(&s);
   sf_suppose_weights(&s);

@@ -68,6 +68,7 @@ enum sf_data_part {
   X(ROUTER_SHARED, "weights of experts", "the weights of the chosen experts were divided by their sum")                                    \
   X(GRADS_E4M3, "fp8 formats", "gradients were cast to E4M3, and not to E5M2")                                                             \
   X(ALL_E5M2, "fp8 formats", "inputs and weights were cast to E5M2, and not to E4M3")                                                      \
+  X(DROPOUT_BARE, "dropout", "what dropout keeps was not scaled up")                                                                       \
   X(GELU_QUICK, "GELU", "GELU were x times the logistic of 1.702 x")                                                                       \
   X(GELU_TANH, "GELU", "GELU were computed by its approximation with tanh")                                                                \
   X(EPSILON_SMALL, "epsilon of norms", "the norm's epsilon were 1e-6: it is 1e-5")                                                         \
@@ -110,9 +111,11 @@ struct sf_supposed {
   int32_t sets, set;        /* set: where a tensor has room for one set's number alone */
   int32_t head_parts;       /* GROUPS_BY_TURN, FIRST_GROUP: within each of so many equal parts of the heads; 0: one part */
   const int32_t *positions; /* [microbatch_size x seq] NULL, or where each token is taken to stand, from 0 to seq - 1 */
+  bool has_dropout_of;      /* the dropout mask is that of .. */
+  int32_t dropout_of;       /* .. this module */
   bool has_depth;           /* labels and masks (by `parts`) of every depth of multi-token prediction are those of .. */
   int64_t depth;            /* -1: the main loss */
-  const int32_t *order;     /* NULL, or [seq]: of `parts` (tokens, labels, mask) each position has what belongs to another one */
+  const int32_t *order;     /* NULL, or [seq]: of `parts` (tokens, labels, mask, dropout) each position has what belongs to another one */
   /* What modules read in place of tensors of one kind (ACT or ACT_GRAD): those of the step and microbatch above, or of one module alone
    * `times` what module `from` has there, or these values in the step and microbatch above. In isolated mode alone. */
   bool reads;

@@ -1,92 +1,10 @@
-/* Template: the state of a run of the reference, and what every module uses: storing and tracing. */
+/* Template: what every module uses: storing and tracing. */
 #ifndef SF_ORACLES_REFERENCE_CORE_H
 #define SF_ORACLES_REFERENCE_CORE_H
 
-#include "harness/base/alloc.h"
-#include "harness/base/assert.h"
 #include "harness/base/hash.h"
-#include "oracles/reference/reference_acts.h"
 #include "oracles/reference/reference_perturb.h"
-
-#include <string.h>
-
-struct param_state {
-  real *master, *weight;               /* weight = round(master); the same array when nothing is rounded */
-  real *main_grad, *moment1, *moment2; /* NULL when frozen; moments NULL in a run of one step, where they start from zero */
-};
-
-/* One operand of one linear layer: the largest sizes that it has had. */
-struct fp8_cast {
-  float amax;                        /* of the step so far */
-  float history[SF_FP8_HISTORY_MAX]; /* of earlier steps, the last one first */
-  int32_t count;                     /* of those that count */
-};
-
-/* How sums are taken and numbers moved; see enum sf_perturb. */
-struct noise {
-  const struct sf_reference_options *options;
-  uint64_t sum_count;           /* sums taken so far: tells the splits of E5 apart */
-  real *part, *part_a, *part_b; /* E5: a part of a split product and of its two factors; E3: part_b, a factor, moved; SIZES: both factors */
-  int32_t *order;               /* E5 only: the indices of a split sum, shuffled */
-  real *sizes;                  /* E5 only: of the terms of a product */
-};
-
-/* fp8 only. */
-struct fp8_state {
-  struct fp8_cast *casts;      /* [modules][operands] */
-  real *input, *grad, *weight; /* operands as they are multiplied */
-};
-
-/* Of the steps. */
-struct step_state {
-  double loss_sum;                   /* of the step, before normalisation by its tokens */
-  double loss_scale;                 /* 1 without scaling */
-  int64_t good_steps, steps_applied; /* without overflow: since the scale last changed, in all */
-};
-
-struct run {
-  const struct sf_catalog *catalog;
-  const struct sf_case *c;
-  const struct sf_reference_options *options;
-  const struct sf_reference_sink *sink;
-  const struct sf_reference_nudge *nudge;
-  struct sf_arena *arena;
-  bool out_of_memory;
-  enum sf_dtype format;        /* of stored tensors */
-  enum sf_dtype stream_format; /* of the residual stream and its gradients */
-  uint16_t step, microbatch;
-  int64_t tokens, memory_rows, hidden, qkv_width, context_width;
-  struct param_state *params;
-  struct step_state state;
-  struct model_acts acts;
-  struct scratch scratch;
-  struct attention_scratch attention;
-  struct latent_scratch latent;
-  struct cross_scratch cross;
-  struct moe_scratch moe;
-  struct fp8_state fp8;
-  struct noise noise;
-};
-
-/* Memory of the run for `count` objects of `bytes` each; NULL once it is out. */
-static inline void *take_all(struct run *run, int64_t count, size_t bytes) {
-  void *memory = sf_arena_alloc(run->arena, (size_t)count * bytes);
-  run->out_of_memory = run->out_of_memory || memory == NULL;
-  return memory;
-}
-static inline real *take(struct run *run, int64_t count) { return take_all(run, count, sizeof(real)); }               /* count numbers */
-static inline int32_t *take_indices(struct run *run, int64_t count) { return take_all(run, count, sizeof(int32_t)); } /* count indices */
-
-/* --- storing and tracing ---------------------------------------------------------------------------------------- */
-
-/* Rounds to the format; not in the build in double, which stores nothing in less. */
-static inline void round_to(real *values, int64_t count, enum sf_dtype format) {
-#ifdef SF_REFERENCE_DOUBLE
-  (void)values, (void)count, (void)format;
-#else
-  sf_round_array(values, count, format);
-#endif
-}
+#include "oracles/reference/reference_supposed.h"
 
 /* E3 reaches what a module keeps in fp32 on its way too (a norm's mean, a softmax's scores, the two terms of GELU's slope), in every
  * precision: where such numbers cancel, rounding them moves the result further than rounding the result does. One stream per (trace point,
@@ -154,58 +72,6 @@ static inline void fill(real *values, const struct sf_fill *how, int64_t count) 
 static inline void finish_kept(struct run *run, struct sf_trace_id id, real *values, int64_t rows, int64_t cols, enum sf_dtype format) {
   store(run, id, 0, values, rows * cols, format);
   emit(run, id, values, rows, cols);
-}
-
-/* The step and microbatch whose data the run reads, which a supposed mistake changes. */
-struct moment {
-  int64_t step, microbatch;
-};
-/* Of a part of the microbatch's data, or of the step's weights. */
-static inline struct moment moment_of(const struct run *run, enum sf_data_part part) {
-  const struct sf_supposed *supposed = run->options->supposed;
-  if (supposed == NULL || supposed->has_depth || supposed->order != NULL || !(supposed->parts >> part & 1))
-    return (struct moment){run->step, run->microbatch};
-  return (struct moment){supposed->step, supposed->microbatch};
-}
-
-/* Whether the run is to take this formula for the right one. */
-static inline bool has_slip(const struct run *run, enum sf_slip slip) {
-  return run->options->supposed != NULL && run->options->supposed->slip == slip;
-}
-
-/* Sets that a supposed mistake computes something within; 1: there is no such mistake. */
-static inline int32_t sets_within(const struct run *run, enum sf_within what) {
-  const struct sf_supposed *supposed = run->options->supposed;
-  return supposed != NULL && supposed->within >> what & 1 ? supposed->sets : 1;
-}
-/* The set of a token row; 0 where there is no such mistake. */
-static inline int32_t set_of_token(const struct run *run, enum sf_within what, int64_t t) {
-  return sets_within(run, what) > 1 ? run->options->supposed->set_of[t / run->c->train.microbatch_size] : 0;
-}
-
-/* What attention multiplies scores with. */
-static inline real score_scale(const struct run *run) {
-  const real d = (real)run->c->model.head_dim;
-  return has_slip(run, SF_SLIP_SCORES_RAW) ? 1 : has_slip(run, SF_SLIP_SCORES_BY_SIZE) ? 1 / d : 1 / real_sqrt(d);
-}
-
-/* Of the tensor that modules read in place of this one, which a supposed mistake changes. */
-static inline struct sf_trace_id read_instead(const struct run *run, struct sf_trace_id id) {
-  const struct sf_supposed *supposed = run->options->supposed;
-  if (supposed == NULL || !supposed->reads || id.kind != (uint8_t)supposed->kind) return id;
-  if (supposed->module < 0) id.step = (uint16_t)supposed->step, id.microbatch = (uint16_t)supposed->microbatch;
-  if (supposed->module == id.subject) id.subject = supposed->from;
-  return id;
-}
-
-/* Replaces or multiplies what modules read of a tensor, as a supposed mistake says. */
-static inline void change_read(const struct run *run, struct sf_trace_id id, real *values, int64_t count) {
-  const struct sf_supposed *supposed = run->options->supposed;
-  if (supposed == NULL || !supposed->reads || id.kind != (uint8_t)supposed->kind || supposed->module != id.subject) return;
-  if (supposed->values == NULL)
-    for (int64_t i = 0; i < count; i++) values[i] *= (real)supposed->times;
-  else if (id.step == supposed->step && id.microbatch == supposed->microbatch)
-    for (int64_t i = 0; i < count; i++) values[i] = (real)supposed->values[i];
 }
 
 /* What the caller gives in the place of this tensor, if it gives anything. */

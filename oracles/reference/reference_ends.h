@@ -58,17 +58,6 @@ static inline void documents_load(struct run *run) {
     memcpy(run->acts.documents + sequence * seq, run->acts.documents, (size_t)seq * sizeof *run->acts.documents);
 }
 
-/* Where a mistake is supposed, puts data of 4 bytes a token in another order. */
-static inline void order_data(const struct run *run, enum sf_data_part part, void *data) {
-  const struct sf_supposed *supposed = run->options->supposed;
-  const int64_t b = run->c->train.microbatch_size;
-  if (supposed == NULL || supposed->order == NULL || !(supposed->parts >> part & 1)) return;
-  char *was = sf_arena_alloc(run->arena, (size_t)run->tokens * 4);
-  if (was == NULL) return;
-  memcpy(was, data, (size_t)run->tokens * 4);
-  for (int64_t i = 0; i < run->c->model.seq; i++) memcpy((char *)data + i * b * 4, was + supposed->order[i] * b * 4, (size_t)b * 4);
-}
-
 /* Tokens, labels and loss weights of the microbatch. */
 static inline void data_load(struct run *run) {
   const struct sf_train *train = &run->c->train;
@@ -77,9 +66,9 @@ static inline void data_load(struct run *run) {
   sf_data_microbatch(run->acts.token, NULL, NULL, run->c, of_tokens.step, of_tokens.microbatch);
   sf_data_microbatch(NULL, run->acts.head.label, NULL, run->c, of_labels.step, of_labels.microbatch);
   sf_data_microbatch(NULL, NULL, run->acts.mask, run->c, of_mask.step, of_mask.microbatch);
-  order_data(run, SF_DATA_TOKENS, run->acts.token);
-  order_data(run, SF_DATA_LABELS, run->acts.head.label);
-  order_data(run, SF_DATA_MASK, run->acts.mask);
+  order_data(run, SF_DATA_TOKENS, run->acts.token, 4);
+  order_data(run, SF_DATA_LABELS, run->acts.head.label, 4);
+  order_data(run, SF_DATA_MASK, run->acts.mask, 4);
   if (run->acts.documents != NULL) documents_load(run);
   weigh(run, run->acts.head.weight, 1, train->loss_norm == SF_LOSS_PER_MICROBATCH ? kept_tokens(run) * (double)train->microbatches : 1);
   for (int64_t depth = 0; depth < run->c->model.mtp_depth; depth++) ahead_load(run, depth);

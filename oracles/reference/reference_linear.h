@@ -75,8 +75,10 @@ static inline void linear_backward(struct run *run, enum sf_module_class cls, in
 /* run->scratch.kept: 1 where the module's branch keeps its element, 0 where it drops it. Returns the factor of what is kept. */
 static inline real dropout_load(struct run *run, enum sf_module_class cls, int32_t layer) {
   const struct moment of = moment_of(run, SF_DATA_DROPOUT);
-  const struct sf_dropout dropout =
-      sf_dropout_for_module(run->catalog, sf_catalog_module(run->catalog, cls, layer), of.step, of.microbatch);
+  const struct sf_supposed *supposed = run->options->supposed;
+  const int32_t own = sf_catalog_module(run->catalog, cls, layer),
+                module = supposed != NULL && supposed->has_dropout_of ? supposed->dropout_of : own;
+  const struct sf_dropout dropout = sf_dropout_for_module(run->catalog, module, of.step, of.microbatch);
   enum { CHUNK = 512 };
   float chunk[CHUNK];
   for (int64_t first = 0, size; first < run->tokens * run->hidden; first += size) {
@@ -84,7 +86,8 @@ static inline real dropout_load(struct run *run, enum sf_module_class cls, int32
     sf_dropout_mask(chunk, &dropout, first, size);
     for (int64_t i = 0; i < size; i++) run->scratch.kept[first + i] = (real)chunk[i];
   }
-  return (real)(1000.0 / (1000.0 - (double)run->c->train.dropout_milli));
+  order_data(run, SF_DATA_DROPOUT, run->scratch.kept, (size_t)run->hidden * sizeof(real));
+  return has_slip(run, SF_SLIP_DROPOUT_BARE) ? 1 : (real)(1000.0 / (1000.0 - (double)run->c->train.dropout_milli));
 }
 
 /* out = round(x + drop(branch)). The product is in fp32 and may cancel in the sum. */

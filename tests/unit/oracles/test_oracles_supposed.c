@@ -127,6 +127,7 @@ static void test_formula_that_is_taken_for_the_right_one_is_named(void **state) 
       {SF_SLIP_SMOOTHING_UNPADDED, "train.label_smoothing_milli=500 ", "without its padding"},
       {SF_SLIP_GRADS_E4M3, "precision.compute=fp8 ", "gradients were cast to E4M3"},
       {SF_SLIP_ALL_E5M2, "precision.compute=fp8 ", "inputs and weights were cast to E5M2"},
+      {SF_SLIP_DROPOUT_BARE, "train.dropout_milli=500 model.activation=gelu ", "not scaled up"},
       {SF_SLIP_GELU_QUICK, "", "1.702"},
       {SF_SLIP_GELU_TANH, "", "GELU were computed by its approximation"},
       {SF_SLIP_EPSILON_NONE, "", "the norm had no epsilon"},
