@@ -42,19 +42,28 @@ void sf_fit_gather_term(struct sf_fit *fit, int32_t i, float *local, const struc
   for (int64_t k = 0; k < s->count; k++) local[k] = term->x[is_row ? s->at[k] % fit->v->shape.cols : s->at[k]];
 }
 
+/* A level at least as large as the rounding of what is predicted, which may be far from what the level was measured of: of zeros. In fp32
+ * the numbers on the way to it are rounded too. */
+static double level_of(const struct sf_fit *fit, double level, const float *predicted, int64_t count) {
+  const double roundings = fit->v->promised == SF_F32 ? 4 : 1;
+  return sf_larger(level, roundings * sf_dtype_unit_roundoff(fit->v->promised) * sqrt(sf_sum_squares(predicted, count)));
+}
+
 static double rows_left(const struct sf_fit *fit, int32_t i, const float *predicted) {
   const struct sf_fit_shard *s = &fit->shards[i];
   double worst = 0;
   for (int64_t first = 0; first < s->rows * s->cols; first += s->cols) {
     const double error = sqrt(sf_diff_squares(s->shard->data + first, predicted + first, s->cols));
-    if (error > 0) worst = sf_larger(worst, error / fit->v->row_noise[s->shard->at[first] / fit->v->shape.cols]);
+    const double level = level_of(fit, fit->v->row_noise[s->shard->at[first] / fit->v->shape.cols], predicted + first, s->cols);
+    if (error > 0) worst = sf_larger(worst, error / level);
   }
   return worst;
 }
 
 double sf_fit_left_of(const struct sf_fit *fit, int32_t i, const float *predicted) {
   const struct sf_fit_shard *s = &fit->shards[i];
-  double left = sqrt(sf_diff_squares(s->shard->data, predicted, s->rows * s->cols)) / fit->v->noise;
+  const int64_t count = s->rows * s->cols;
+  double left = sqrt(sf_diff_squares(s->shard->data, predicted, count)) / level_of(fit, fit->v->noise, predicted, count);
   if (fit->v->row_noise != NULL) left = sf_larger(left, rows_left(fit, i, predicted));
   return left == left ? left : INFINITY;
 }
