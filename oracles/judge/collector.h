@@ -249,8 +249,9 @@ bool sf_overflow_explains(const struct sf_judging *judging, const struct sf_slot
 /* Adds results and findings about every tensor that has a noise level. Fills in judging->overflow_step. */
 enum sf_status sf_judge_tolerances(struct sf_judging *judging) SF_MUST_USE;
 
-/* Adds findings (rounding.c) about tensors among the results whose distance is no finding. expectations: what they were compared with. */
-void sf_judge_roundings(struct sf_judging *judging, const struct sf_expectations *expectations);
+/* Adds findings (rounding.c) about tensors among the results whose distance is no finding. expectations: what they were compared with.
+ * SF_ENOMEM. */
+enum sf_status sf_judge_roundings(struct sf_judging *judging, struct sf_expectations *expectations) SF_MUST_USE;
 
 /* --- anchored.c: end to end, what the reference makes of the candidate's own tensors -------------------------------- */
 

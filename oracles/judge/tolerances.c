@@ -257,6 +257,5 @@ enum sf_status sf_judge_tolerances(struct sf_judging *judging) {
     if (look.comparison.flagged) report_distance(judging, look.slot, look.e, &look.comparison);
     if (!(look.replicas <= 1)) report_replicas(judging, look.slot, look.comparison.noise);
   }
-  if (status == SF_OK) sf_judge_roundings(judging, t.expectations);
-  return status;
+  return status == SF_OK ? sf_judge_roundings(judging, t.expectations) : status;
 }

@@ -380,12 +380,22 @@ static bool is_same_model(const struct sf_catalog *a, const struct sf_catalog *b
   return true;
 }
 
-/* Of the same model, which has the tensor in both cases. */
-static enum sf_status run_supposed(struct sf_expectations *x, const struct sf_catalog *catalog, const struct sf_supposed *supposed,
-                                   struct wanted *wanted) {
-  const struct sf_reference_options options = {.gemm = x->gemm, .given = x->given, .supposed = supposed, .wanted = &wanted->id};
+/* Of the same model, which has the tensor in both cases. options: in what the run differs from the plain one. */
+static enum sf_status run_wanted(struct sf_expectations *x, const struct sf_catalog *catalog, struct sf_reference_options options,
+                                 struct wanted *wanted) {
   const struct sf_reference_sink sink = {.ctx = wanted, .emit = emit_wanted};
+  options.gemm = x->gemm;
+  options.given = x->given;
+  options.wanted = &wanted->id;
   return sf_reference_run(catalog, &options, &sink);
+}
+
+enum sf_status sf_expectations_move_inner(float *out, struct sf_expectations *x, uint64_t draw, struct sf_trace_id id) {
+  struct wanted wanted = {id, out};
+  const uint64_t seed = (uint64_t)x->catalog->logical.seed;
+  SF_ASSERT_EQ(x->catalog->logical.mode, SF_MODE_ISOLATED);
+  const struct sf_reference_options options = {.perturb = SF_PERTURB_INNER, .draw = sf_hash_u64(sf_hash_u64(seed, 7), draw) & ~UINT64_C(1)};
+  return run_wanted(x, x->catalog, options, &wanted);
 }
 
 enum sf_status sf_expectations_suppose(float *out, bool *is_same, struct sf_expectations *x, const struct sf_case *logical,
@@ -397,7 +407,7 @@ enum sf_status sf_expectations_suppose(float *out, bool *is_same, struct sf_expe
   if (status != SF_OK) return status;
   const struct sf_catalog *catalog = other != NULL ? other : x->catalog;
   *is_same = is_same_model(catalog, x->catalog) && is_same_size(catalog, x->catalog, id);
-  if (*is_same) status = run_supposed(x, catalog, supposed, &wanted);
+  if (*is_same) status = run_wanted(x, catalog, (struct sf_reference_options){.supposed = supposed}, &wanted);
   sf_catalog_destroy(other);
   return status;
 }

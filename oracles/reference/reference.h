@@ -17,10 +17,11 @@ struct sf_gemm_table {
 /* How a rerun differs from the plain run (harness/docs/tolerance.md): E3 perturbs every stored tensor before it is rounded and every fp32
  * number inside a module that may cancel (by at least half an ulp), E5 takes each sum in random order: products over K, weight gradients
  * over tokens. Products stored in bf16 are summed in 2, 4 or 8 parts, each rounded. Of sums in fp32 most stay whole, with their large terms
- * first, last or at both ends: beside a large term a chain of additions loses about sqrt(K / 12) ulp, which parts hide. SIZES is no rerun
+ * first, last or at both ends: beside a large term a chain of additions loses about sqrt(K / 12) ulp, which parts hide. INNER is E3 of the
+ * fp32 numbers alone: what is stored is rounded as it is. SIZES is no rerun
  * but a bound: each product adds up the absolute values of its terms, and a given sum of parts is that of its parts' absolute values. No
  * part of a product, of which a layout may make a tensor of its own, is larger. */
-enum sf_perturb { SF_PERTURB_NONE, SF_PERTURB_STORED, SF_PERTURB_SPLIT, SF_PERTURB_SIZES };
+enum sf_perturb { SF_PERTURB_NONE, SF_PERTURB_STORED, SF_PERTURB_SPLIT, SF_PERTURB_INNER, SF_PERTURB_SIZES };
 
 /* Tensors that the caller gives the modules. */
 struct sf_given {

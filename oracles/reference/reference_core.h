@@ -16,9 +16,14 @@ struct inner {
 /* above all parts of stored tensors, above all parts of those; of given tensors */
 enum { INNER_PART = 1 << 30, TERMS_PART = 1 << 20, GIVEN_PART = 1 << 29 };
 
-/* The stream of part `part` of this trace point; off unless the run perturbs what is stored. */
+/* Whether the run moves fp32 numbers inside of modules. */
+static inline bool moves_inner(const struct sf_reference_options *options) {
+  return options->perturb == SF_PERTURB_STORED || options->perturb == SF_PERTURB_INNER;
+}
+
+/* The stream of part `part` of this trace point; off unless the run moves such numbers. */
 static inline struct inner inner_in(const struct noise *noise, struct sf_trace_id id, uint64_t part) {
-  if (noise->options->perturb != SF_PERTURB_STORED) return (struct inner){false, 0};
+  if (!moves_inner(noise->options)) return (struct inner){false, 0};
   return (struct inner){true, sf_noise_key(noise->options->draw, id, INNER_PART + part)};
 }
 static inline struct inner inner_of(const struct run *run, struct sf_trace_id id, uint64_t part) { return inner_in(&run->noise, id, part); }
@@ -78,7 +83,8 @@ static inline void finish_kept(struct run *run, struct sf_trace_id id, real *val
 static inline void take_given(const struct run *run, struct sf_trace_id id, real *values, int64_t count) {
   const struct sf_given *from = run->options->given;
   const enum sf_perturb how = run->options->perturb;
-  const float *given = from->tensor(from->ctx, id), *sizes = how != SF_PERTURB_NONE ? from->part_sizes(from->ctx, id) : NULL;
+  const bool has_parts = how != SF_PERTURB_NONE && how != SF_PERTURB_INNER;
+  const float *given = from->tensor(from->ctx, id), *sizes = has_parts ? from->part_sizes(from->ctx, id) : NULL;
   const float *taken = sizes != NULL && how == SF_PERTURB_SIZES ? sizes : given;
   for (int64_t i = 0; taken != NULL && i < count; i++) values[i] = (real)taken[i];
   if (sizes != NULL && how != SF_PERTURB_SIZES)

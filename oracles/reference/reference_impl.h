@@ -77,7 +77,7 @@ static inline void take_scratch(struct run *run, int64_t largest) {
   const int64_t factor =
       larger(larger(largest, t * widest), larger(group_rows * larger(model->seq, model->head_dim), cross_product_most(run)));
   run->noise.part_b = take(run, factor);
-  if (kind == SF_PERTURB_STORED) return;
+  if (moves_inner(run->options)) return;
   run->noise.part_a = take(run, factor);
   if (kind == SF_PERTURB_SIZES) return;
   run->noise.part = take(run, factor);

@@ -216,7 +216,7 @@ static inline void multiply_units(struct noise *noise, enum sf_dtype format, rea
   const struct sf_split split = next_split(noise, k, format);
   if (split.order == NULL) {
     if (noise->options->perturb == SF_PERTURB_SIZES) a = absolute(noise->part_a, a), b = absolute(noise->part_b, b);
-    if (format == SF_F32 && noise->options->perturb == SF_PERTURB_STORED) b = move_terms(noise, b);
+    if (format == SF_F32 && moves_inner(noise->options)) b = move_terms(noise, b);
     multiply_whole(noise, c, ldc, a, b);
     scale_rows(c, ldc, m, n, unit);
     return;
