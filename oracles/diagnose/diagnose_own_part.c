@@ -168,10 +168,6 @@ void sf_suppose_data_order(const struct sf_supposing *s) {
   int32_t *order = sf_related_alloc(s->list, (size_t)seq * sizeof *order);
   struct sf_parts ways[SF_WAYS_MAX];
   if (order == NULL) return;
-  for (int32_t i = 0; i < seq; i++) order[i] = (i + 1) % seq;
-  suppose_order(s, order, SF_DIAGNOSIS_SHIFTED, "came one position ahead%s", "");
-  for (int32_t i = 0; i < seq; i++) order[i] = (i + seq - 1) % seq;
-  suppose_order(s, order, SF_DIAGNOSIS_SHIFTED, "came one position behind%s", "");
   const int32_t count = sf_parts_of_tokens(ways, s->list);
   for (int32_t way = 0; way < count; way++) {
     const int32_t each = seq / ways[way].count;
@@ -185,6 +181,10 @@ void sf_suppose_data_order(const struct sf_supposing *s) {
         if (ways[way].of[j] == 0 && ways[way].local[j] == ways[way].local[i]) order[i] = j;
     suppose_order(s, order, SF_DIAGNOSIS_NEIGHBOUR, "came from the first rank of %s", ways[way].axes);
   }
+  for (int32_t i = 0; i < seq; i++) order[i] = (i + 1) % seq;
+  suppose_order(s, order, SF_DIAGNOSIS_SHIFTED, "came one position ahead%s", "");
+  for (int32_t i = 0; i < seq; i++) order[i] = (i + seq - 1) % seq;
+  suppose_order(s, order, SF_DIAGNOSIS_SHIFTED, "came one position behind%s", "");
 }
 
 /* --- positions ---------------------------------------------------------------------------------------------------- */
@@ -235,13 +235,15 @@ void sf_suppose_positions(const struct sf_supposing *s) {
     p.documents = sf_related_alloc(s->list, (size_t)count_of(c) * sizeof *p.documents);
     if (p.documents == NULL) return;
     sf_data_documents(p.documents, c, id.step, id.microbatch);
+  }
+  const int32_t count = sf_parts_of_tokens(ways, s->list);
+  for (int32_t i = 0; i < count; i++) suppose_on_rank(s, &p, &ways[i]);
+  if (p.documents != NULL) {
     for (int64_t i = 0; i < b * seq; i++) p.taken[i] = (int32_t)(i % seq);
     suppose_taken(s, &p, "positions were counted through all documents of a sequence%s", "");
   }
   for (int64_t i = 0; i < b * seq && b > 1; i++) p.taken[i] = (int32_t)((i % seq * b + i / seq) % seq);
   if (b > 1) suppose_taken(s, &p, "tokens were counted sequence by sequence, where they lie position by position%s", "");
-  const int32_t count = sf_parts_of_tokens(ways, s->list);
-  for (int32_t i = 0; i < count; i++) suppose_on_rank(s, &p, &ways[i]);
 }
 
 /* --- heads of a rank ---------------------------------------------------------------------------------------------- */

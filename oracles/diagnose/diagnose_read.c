@@ -113,6 +113,8 @@ static void suppose_rows(const struct reading *reading) {
   int64_t *of = sf_related_alloc(reading->s->list, (size_t)(2 * rows) * sizeof *of);
   struct sf_parts ways[SF_WAYS_MAX];
   if (of == NULL) return;
+  const int32_t count = sf_parts_of_tokens(ways, reading->s->list);
+  for (int32_t i = 0; i < count; i++) suppose_parts_of_rows(reading, &ways[i], of, of + rows);
   for (int64_t i = 0; i < rows; i++) of[i] = (i + b) % rows;
   order_rows(reading, of);
   suppose_out(reading, SF_DIAGNOSIS_SHIFTED, "rows of the next position", "came one position ahead%s", "");
@@ -126,8 +128,6 @@ static void suppose_rows(const struct reading *reading) {
   order_rows(reading, of);
   suppose_out(reading, SF_DIAGNOSIS_PERMUTED, "rows by sequence", "came from rows that lie sequence by sequence%s", "");
   suppose_left_out_rows(reading);
-  const int32_t count = sf_parts_of_tokens(ways, reading->s->list);
-  for (int32_t i = 0; i < count; i++) suppose_parts_of_rows(reading, &ways[i], of, of + rows);
 }
 
 /* Columns in halves, in pairs, in thirds of heads, and of another rank. */

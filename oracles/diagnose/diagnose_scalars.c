@@ -100,13 +100,13 @@ static void add_squares(struct sf_related_list *list, const struct sf_expected *
 
 /* --- scalars that follow from others ------------------------------------------------------------------------------- */
 
-static void add_number(struct sf_related_list *list, double number, const char *name, const char *cause) {
+static void add_number(struct sf_related_list *list, enum sf_diagnosis_class cls, double number, const char *name, const char *cause) {
   float *x = sf_related_alloc(list, sizeof *x);
   if (x == NULL) return;
   *x = (float)number;
   struct sf_diagnosis_related *r = sf_related_add(list, SF_RELATED_STALE, (struct sf_shape){1, 1}, x, name);
   if (r == NULL) return;
-  r->cls = SF_DIAGNOSIS_OTHER_FORMULA;
+  r->cls = cls;
   r->cause = cause;
 }
 
@@ -116,20 +116,21 @@ static void add_clips(struct sf_related_list *list, const struct sf_expected *ow
   const struct sf_expected *norm = sf_related_of_step(list->collector, SF_KIND_SCALAR, SF_SCALAR_GRAD_NORM, own->id.step);
   const double limit = (double)list->collector->c.train.clip_milli / 1000, n = norm != NULL ? (double)norm->x[0] : 0;
   if (limit == 0 || !(n > 0)) return;
-  add_number(list, limit / (n + 1e-6), "a factor that is not limited to 1: gradients below the limit grow", CAUSE);
-  add_number(list, 1, "no clipping", CAUSE);
-  add_number(list, limit / (n * n), "the limit over the squared norm", CAUSE);
-  add_number(list, n / limit, "the norm over the limit", CAUSE);
-  add_number(list, 1 / (n + 1e-6), "1 over the norm, whatever the limit is", CAUSE);
-  add_number(list, limit, "the limit itself", CAUSE);
+  add_number(list, SF_DIAGNOSIS_OTHER_FORMULA, limit / (n + 1e-6), "a factor that is not limited to 1: gradients below the limit grow",
+             CAUSE);
+  add_number(list, SF_DIAGNOSIS_OTHER_FORMULA, 1, "no clipping", CAUSE);
+  add_number(list, SF_DIAGNOSIS_OTHER_FORMULA, limit / (n * n), "the limit over the squared norm", CAUSE);
+  add_number(list, SF_DIAGNOSIS_OTHER_FORMULA, n / limit, "the norm over the limit", CAUSE);
+  add_number(list, SF_DIAGNOSIS_OTHER_FORMULA, 1 / (n + 1e-6), "1 over the norm, whatever the limit is", CAUSE);
+  add_number(list, SF_DIAGNOSIS_OTHER_FORMULA, limit, "the limit itself", CAUSE);
 }
 
 void sf_related_collect_scalar(struct sf_related_list *list, const struct sf_expected *own) {
   if (own->id.subject == SF_SCALAR_GRAD_NORM) add_squares(list, own);
   if (own->id.subject == SF_SCALAR_CLIP) add_clips(list, own);
   if (own->id.subject != SF_SCALAR_LOSS_SCALE) return;
-  add_number(list, 2 * (double)own->x[0], "a loss scale that has grown once too often, or was not halved",
+  add_number(list, SF_DIAGNOSIS_STALE, 2 * (double)own->x[0], "a loss scale that has grown once too often, or was not halved",
              "a loss scale that is too large");
-  add_number(list, (double)own->x[0] / 2, "a loss scale that has not grown, or was halved once too often",
+  add_number(list, SF_DIAGNOSIS_STALE, (double)own->x[0] / 2, "a loss scale that has not grown, or was halved once too often",
              "a loss scale that is too small");
 }

@@ -322,13 +322,14 @@ void sf_supposed_collect(struct sf_related_list *list, const struct sf_slot *slo
   if (!sf_kind_has_noise(kind) || (collector->c.mode != SF_MODE_ISOLATED && !collector->is_anchored)) return;
   if (!(work_of(collector) <= WORK_MAX)) return;
   const struct sf_supposing s = {list, slot, collector->expectations, &sf_expectations_catalog(collector->expectations)->logical};
-  suppose_fields(&s);
-  suppose_slips(&s);
-  suppose_moments(&s);
+  /* Of several that make the very same tensor the first is said, so what needs the layout, which is as small as can be, goes first. */
   sf_suppose_own_part(&s);
   sf_suppose_positions(&s);
   sf_suppose_data_order(&s);
   sf_suppose_groups(&s);
+  suppose_fields(&s);
+  suppose_slips(&s);
+  suppose_moments(&s);
   suppose_first_sequence(&s);
   suppose_depths(&s);
   suppose_dropouts(&s);
