@@ -195,6 +195,55 @@ static void test_data_in_another_order_are_named(void **state) {
   supposed("", &labels, SF_DIAGNOSIS_SHIFTED, "the labels came one position ahead;");
 }
 
+enum { VALUES_MAX = 4096 };
+
+/* What a module reads: its input, or a gradient, with the rows of the position behind each. */
+static void test_input_that_comes_a_position_early_is_named(void **state) {
+  (void)state;
+  struct sf_catalog *catalog = catalog_of(SMALL_MODEL ISOLATED);
+  const int32_t qkv = sf_catalog_module(catalog, SF_MODULE_LINEAR_QKV, 0);
+  const struct sf_trace_id id = {.pass = SF_PASS_FWD, .kind = SF_KIND_ACT, .subject = qkv};
+  const struct sf_fill fill = sf_fill_for_trace(catalog, id);
+  enum { ROWS = 16, COLS = 32, BATCH = 2 };
+  float own[ROWS * COLS], ahead[ROWS * COLS];
+  sf_fill_range(own, &fill, 0, ROWS * COLS);
+  for (int i = 0; i < ROWS * COLS; i++) ahead[i] = own[(i + BATCH * COLS) % (ROWS * COLS)];
+  const struct sf_supposed reads = {.reads = true, .kind = SF_KIND_ACT, .module = qkv, .from = qkv, .values = ahead};
+  supposed("", &reads, SF_DIAGNOSIS_SHIFTED, "the output of self_attention.linear_qkv came one position ahead;");
+  sf_catalog_destroy(catalog);
+}
+
+static void test_weight_that_is_not_applied_is_named(void **state) {
+  (void)state;
+  struct sf_catalog *catalog = catalog_of(SMALL_MODEL ISOLATED);
+  float ones[VALUES_MAX];
+  for (int i = 0; i < VALUES_MAX; i++) ones[i] = 1;
+  const struct sf_supposed weight = {.weight = ones, .param = sf_catalog_param(catalog, SF_MODULE_INPUT_LAYERNORM, 1, 0)};
+  supposed("", &weight, SF_DIAGNOSIS_MISSING_TERM, "input_layernorm.weight were 1;");
+  sf_catalog_destroy(catalog);
+}
+
+/* Of the fused projection the keys alone. */
+static void test_mistake_in_a_part_is_named_with_the_part(void **state) {
+  (void)state;
+  const struct sf_supposed unturned = {.slip = SF_SLIP_NO_ROTATION};
+  struct trial t;
+  trial_open(&t, SMALL_MODEL ISOLATED "model.positions=rotary model.head_dim=8 ");
+  const struct tensor *rotary = module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_ROTARY, 0);
+  take_run(&t, t.catalog, &unturned);
+  const int64_t cols = rotary->spec.shape.cols, head_dim = 8, group = 4 * head_dim; /* two queries, key, value */
+  for (int32_t i = 0; i < t.candidate.count; i++) {
+    struct tensor *tensor = &t.candidate.tensors[i];
+    const struct sf_expected *e = sf_expectations_find(t.expectations, tensor->id);
+    for (int64_t k = 0; k < tensor->count; k++) {
+      const bool is_key = tensor == rotary && k % cols % group / head_dim == 2;
+      if (!is_key) tensor->values[k] = e->x[k];
+    }
+  }
+  expect(&t, &t.catalog->logical, SF_DIAGNOSIS_OTHER_FORMULA, "nothing was rotated by its position; only the key part is wrong;");
+  trial_close(&t);
+}
+
 static void test_first_group_of_a_rank_is_named(void **state) {
   (void)state;
   const struct sf_supposed first = {.slip = SF_SLIP_FIRST_GROUP, .head_parts = 2};
@@ -240,6 +289,9 @@ int main(void) {
       cmocka_unit_test(test_positions_that_a_rank_counts_are_named),
       cmocka_unit_test(test_largest_logit_of_a_ranks_columns_is_named),
       cmocka_unit_test(test_data_in_another_order_are_named),
+      cmocka_unit_test(test_input_that_comes_a_position_early_is_named),
+      cmocka_unit_test(test_weight_that_is_not_applied_is_named),
+      cmocka_unit_test(test_mistake_in_a_part_is_named_with_the_part),
       cmocka_unit_test(test_first_group_of_a_rank_is_named),
       cmocka_unit_test(test_documents_of_the_first_sequence_are_named),
       cmocka_unit_test(test_gradient_that_is_left_out_or_taken_twice_is_named),
