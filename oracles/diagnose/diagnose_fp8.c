@@ -42,11 +42,20 @@ static void add_ratio(struct ratios *ratios, double other, double own, const cha
   ratios->at[ratios->count++] = (struct sf_view_size){8, other / own, name, name + NAME_SIZE};
 }
 
+/* The scale that a tensor is multiplied with before its cast, which a product has to be divided by. */
+static void add_scale(struct ratios *ratios, double amax, enum sf_dtype format, const char *of) {
+  char *name = sf_related_alloc(ratios->list, NAME_SIZE);
+  if (name == NULL || ratios->count == RATIOS_MAX || !(amax > 0)) return;
+  snprintf(name, NAME_SIZE, "the scale of the %s's cast", of);
+  ratios->at[ratios->count++] = (struct sf_view_size){8, (double)sf_f8_largest(format) / amax, name, NULL};
+}
+
 /* Of a tensor that the linear reads. */
 static void add_ratios(struct ratios *ratios, enum sf_kind kind, enum sf_module_class cls, int32_t layer, struct sf_trace_id id,
                        const char *of) {
   const struct sf_train *train = &ratios->list->collector->c.train;
   const double own = amax_at(ratios, kind, cls, layer, id.step, id.microbatch);
+  add_scale(ratios, own, kind == SF_KIND_ACT ? SF_F8E4M3 : SF_F8E5M2, of);
   for (int64_t m = 0; m < train->microbatches && m < MOMENTS_MAX; m++)
     if (m != id.microbatch) add_ratio(ratios, amax_at(ratios, kind, cls, layer, id.step, m), own, of, "microbatch", m);
   for (int64_t step = 0; step < train->steps && step < MOMENTS_MAX; step++)
@@ -63,6 +72,10 @@ const struct sf_view_size *sf_amax_ratios(int32_t *count, struct sf_related_list
   if (ratios.at == NULL) return NULL;
   if (own->id.kind != SF_KIND_ACT_GRAD) add_ratios(&ratios, SF_KIND_ACT, row->input, module->layer, own->id, "input");
   if (own->id.kind != SF_KIND_ACT) add_ratios(&ratios, SF_KIND_ACT_GRAD, row->reader, module->layer, own->id, "gradient");
+  const int32_t param = sf_catalog_param(list->collector->catalog, module->cls, module->layer, 0);
+  const float *weight = sf_related_weight(list, param, own->id.step);
+  if (weight != NULL && own->id.kind != SF_KIND_WGRAD)
+    add_scale(&ratios, amax_of(weight, list->collector->catalog->params[param].shape), SF_F8E4M3, "weight");
   *count = ratios.count;
   return ratios.at;
 }

@@ -60,10 +60,6 @@ struct mistake {
 };
 
 static const struct mistake of_tokens[] = {
-    {WITHIN(KEYS), false, SF_DIAGNOSIS_MISSING_TERM, "keys of other ranks",
-     "queries saw the keys that their own rank of %s has, and no others"},
-    {WITHIN(QUERIES), false, SF_DIAGNOSIS_MISSING_REDUCTION, "queries of other ranks",
-     "keys and values had the gradients of their own rank's queries of %s alone"},
     {WITHIN(CAPACITY) | WITHIN(LOAD), false, SF_DIAGNOSIS_MISSING_REDUCTION, "capacity of experts",
      "each rank of %s gave experts room by its own tokens, and counted it by itself"},
     {WITHIN(CAPACITY), false, SF_DIAGNOSIS_MISSING_REDUCTION, "capacity of experts",
@@ -101,17 +97,18 @@ static const struct mistake of_columns[] = {
 
 enum { FIRST_VARIANT = 1000 };
 
+int32_t sf_part_of_rank(const struct sf_parts *parts, const struct sf_related_list *list, int32_t rank) {
+  const struct sf_place_of_rank *place = &list->of->places[rank];
+  const int32_t tp = parts->by_tp ? place->tp : 0, cp = parts->by_cp ? place->cp : 0;
+  return tp + (parts->by_tp ? (int32_t)list->of->c.layout.tp : 1) * cp;
+}
+
 /* Each rank has a tensor of its own: the number that its part gives. */
 static void suppose_of_each(const struct sf_supposing *s, struct sf_supposed supposed, const struct sf_parts *parts,
                             struct sf_wording *wording) {
-  const struct sf_related_list *list = s->list;
-  const struct sf_case *c = &list->of->c;
   for (supposed.set = 0; supposed.set < parts->count; supposed.set++)
-    for (int32_t rank = 0; rank < list->collector->world; rank++) {
-      const int64_t tp = parts->by_tp ? list->of->places[rank].tp : 0, cp = parts->by_cp ? list->of->places[rank].cp : 0;
-      wording->rank = rank;
-      if (tp + (parts->by_tp ? c->layout.tp : 1) * cp == supposed.set) sf_suppose(s, NULL, &supposed, wording);
-    }
+    for (wording->rank = 0; wording->rank < s->list->collector->world; wording->rank++)
+      if (sf_part_of_rank(parts, s->list, wording->rank) == supposed.set) sf_suppose(s, NULL, &supposed, wording);
 }
 
 static void suppose_mistakes(const struct sf_supposing *s, const struct mistake *mistakes, size_t count, const struct sf_parts *parts,
@@ -132,10 +129,44 @@ static void suppose_mistakes(const struct sf_supposing *s, const struct mistake 
   }
 }
 
+/* Attention in which the blocks of keys of some ranks are left out, or are all that there is. */
+static void suppose_blocks(const struct sf_supposing *s, const struct sf_parts *parts) {
+  static const struct {
+    uint32_t within;
+    const char *cause, *without, *alone; /* %s: "the rank 1 behind"; NULL: not tried, since a query sees its own key */
+  } kinds[] = {
+      {WITHIN(KEYS), "keys of other ranks", "queries did not see the keys of %s", NULL},
+      {WITHIN(QUERIES), "queries of other ranks", "keys and values lacked the gradients of the queries of %s",
+       "keys and values had the gradients of the queries of %s alone"},
+      {WITHIN(SLOPES), "keys of other ranks", "queries lacked the gradients of the keys of %s",
+       "queries had the gradients of the keys of %s alone"},
+  };
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    for (int32_t offset = 0; offset < parts->count; offset++)
+      for (int without = 0; without < 2; without++) {
+        const struct sf_supposed supposed = {
+            .within = kinds[i].within, .set_of = parts->of, .sets = parts->count, .offset = offset, .without = without};
+        struct sf_wording wording = {.cls = SF_DIAGNOSIS_MISSING_TERM, .cause = kinds[i].cause};
+        const char *format = without ? kinds[i].without : kinds[i].alone;
+        const bool of_queries = kinds[i].within == WITHIN(QUERIES), shows_own = kinds[i].within == WITHIN(KEYS) && offset == 0;
+        char ranks[48];
+        if (shows_own && without) continue;
+        if (shows_own) format = "queries saw the keys of %s alone";
+        if (format == NULL) continue;
+        if (offset == 0)
+          snprintf(ranks, sizeof ranks, "their own rank of %s", parts->axes);
+        else
+          snprintf(ranks, sizeof ranks, "the rank of %s %d %s theirs", parts->axes, offset, of_queries ? "before" : "behind");
+        snprintf(wording.name, sizeof wording.name, format, ranks);
+        sf_suppose(s, NULL, &supposed, &wording);
+      }
+}
+
 void sf_suppose_own_part(const struct sf_supposing *s) {
   const struct sf_case *c = &s->list->of->c;
   struct sf_parts ways[SF_WAYS_MAX], columns = {.axes = "tp", .by_tp = true};
   const int32_t count = sf_parts_of_tokens(ways, s->list);
+  for (int32_t i = 0; i < count; i++) suppose_blocks(s, &ways[i]);
   for (int32_t i = 0; i < count; i++)
     suppose_mistakes(s, of_tokens, sizeof of_tokens / sizeof *of_tokens, &ways[i], FIRST_VARIANT * (i + 1));
   if (cut(&columns, s->list, SF_CUT_EVEN, c->model.vocab_padded))

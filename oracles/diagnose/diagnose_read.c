@@ -2,6 +2,7 @@
 #include "oracles/diagnose/diagnose_supposing.h"
 #include "oracles/noise/norms.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -94,6 +95,27 @@ static void suppose_kept_rows(const struct reading *reading, int64_t first, int6
   suppose_out(reading, SF_DIAGNOSIS_MISSING_TERM, "rows left out", how, "");
 }
 
+enum { FIRST_VARIANT = 10000 };
+
+/* Each rank sums over the rows of one rank alone: of the one so many behind it. */
+static void suppose_rows_of_each(const struct reading *reading, const struct sf_parts *parts, int32_t first_variant) {
+  const struct sf_related_list *list = reading->s->list;
+  const int64_t cols = reading->shape.cols, b = reading->s->c->train.microbatch_size;
+  for (int32_t offset = 0; offset < parts->count; offset++)
+    for (int32_t part = 0; part < parts->count; part++) {
+      struct sf_wording wording = {.cls = SF_DIAGNOSIS_MISSING_TERM, .cause = "rows of one rank alone", .variant = first_variant + offset};
+      for (int64_t i = 0; i < reading->shape.rows * cols; i++)
+        reading->out[i] = parts->of[i / cols / b] == (part + offset) % parts->count ? reading->x[i] : 0;
+      if (offset == 0)
+        snprintf(wording.name, sizeof wording.name, "the values are sums over the tokens of the rank's own part of %s alone", parts->axes);
+      else
+        snprintf(wording.name, sizeof wording.name, "the values are sums over the tokens of the part of %s %d behind the rank's alone",
+                 parts->axes, offset);
+      for (wording.rank = 0; wording.rank < list->collector->world; wording.rank++)
+        if (sf_part_of_rank(parts, list, wording.rank) == part) sf_suppose(reading->s, NULL, &reading->supposed, &wording);
+    }
+}
+
 static void suppose_left_out_rows(const struct reading *reading) {
   const int64_t seq = reading->s->c->model.seq, b = reading->s->c->train.microbatch_size, end = seq - 1, all = b - 1;
   suppose_kept_rows(reading, 1, end, 0, all, "came without its first position%s");
@@ -127,7 +149,10 @@ static void suppose_rows(const struct reading *reading) {
   exchange_blocks(of, b, seq, 1);
   order_rows(reading, of);
   suppose_out(reading, SF_DIAGNOSIS_PERMUTED, "rows by sequence", "came from rows that lie sequence by sequence%s", "");
-  suppose_left_out_rows(reading);
+  if (reading->s->slot->expected->id.kind == SF_KIND_WGRAD) { /* of sums over rows */
+    suppose_left_out_rows(reading);
+    for (int32_t i = 0; i < count; i++) suppose_rows_of_each(reading, &ways[i], FIRST_VARIANT * (i + 1));
+  }
 }
 
 /* Columns in halves, in pairs, in thirds of heads, and of another rank. */
@@ -154,6 +179,10 @@ static void suppose_cols(const struct reading *reading, enum sf_cut cut) {
                            : "was read as alternating thirds, which lie one behind the other%s",
                 "");
   }
+  const int64_t shared = m->kv_lora_rank > 0 && cols == m->kv_lora_rank + m->qk_rope_dim ? m->qk_rope_dim : 0;
+  for (int64_t i = 0; i < cols; i++) of[i] = i < cols - shared ? i : i - (cols - shared);
+  order_cols(reading, of);
+  suppose_out(reading, SF_DIAGNOSIS_SHIFTED, ORDER, "had its first columns in place of the shared key%s", "");
   if (cut != SF_CUT_EVEN || tp == 1 || cols % tp != 0) return;
   for (int64_t i = 0; i < cols; i++) of[i] = (i + cols / tp) % cols;
   order_cols(reading, of);
@@ -167,6 +196,49 @@ static void suppose_rounded(const struct reading *reading) {
   memcpy(reading->out, reading->x, (size_t)(reading->shape.rows * reading->shape.cols) * sizeof *reading->x);
   sf_round_array(reading->out, reading->shape.rows * reading->shape.cols, SF_BF16);
   suppose_out(reading, SF_DIAGNOSIS_LOW_PRECISION, "rounded to bf16", "were rounded to bf16%s", "");
+}
+
+/* --- factors ------------------------------------------------------------------------------------------------------ */
+
+/* What the reference makes of the input times a number; NULL: no memory. */
+static const float *made_of(const struct reading *reading, double times) {
+  const struct sf_shape shape = reading->s->slot->expected->spec.shape;
+  struct sf_supposed supposed = reading->supposed;
+  bool is_same = false;
+  float *x = sf_related_alloc(reading->s->list, (size_t)(shape.rows * shape.cols) * sizeof *x);
+  if (x == NULL) return NULL;
+  for (int64_t i = 0; i < reading->shape.rows * reading->shape.cols; i++) reading->out[i] = (float)(times * (double)reading->x[i]);
+  reading->s->list->status =
+      sf_expectations_suppose(x, &is_same, reading->s->expectations, NULL, &supposed, reading->s->slot->expected->id);
+  return reading->s->list->status == SF_OK ? x : NULL;
+}
+
+/* Fits a factor of what is read, by Newton's method on the distance to what the candidate has, and supposes it. */
+static void suppose_factor(const struct reading *reading) {
+  enum { STEPS = 8, ELEMENTS_MIN = 8 };
+  static const double AHEAD = 0.0625, NEAR = 1e-7;
+  const struct sf_slot *slot = reading->s->slot;
+  const struct sf_shape shape = slot->expected->spec.shape;
+  double times = 1;
+  if (!sf_slot_is_whole(slot) || shape.rows * shape.cols < ELEMENTS_MIN) return;
+  for (int step = 0; step < STEPS; step++) {
+    const float *here = made_of(reading, times), *ahead = here != NULL ? made_of(reading, times * (1 + AHEAD)) : NULL;
+    double dot = 0, squares = 0;
+    for (int64_t i = 0; ahead != NULL && i < shape.rows * shape.cols; i++) {
+      const double slope = ((double)ahead[i] - (double)here[i]) / (times * AHEAD);
+      dot += slope * ((double)slot->merged[i] - (double)here[i]);
+      squares += slope * slope;
+    }
+    if (!(squares > 0) || !isfinite(dot / squares)) return;
+    const double by = dot / squares, most = fabs(times) / 2;
+    times += by > most ? most : by < -most ? -most : by;
+    if (fabs(by) < NEAR * fabs(times)) break;
+  }
+  if (fabs(times - 1) < 1e-3) return;
+  struct sf_wording wording = {.cls = SF_DIAGNOSIS_SCALE, .cause = "an input times a number", .factor = times};
+  for (int64_t i = 0; i < reading->shape.rows * reading->shape.cols; i++) reading->out[i] = (float)(times * (double)reading->x[i]);
+  snprintf(wording.name, sizeof wording.name, "%.60s were scaled by", reading->what);
+  sf_suppose(reading->s, NULL, &reading->supposed, &wording);
 }
 
 /* --- inputs -------------------------------------------------------------------------------------------------------- */
@@ -190,6 +262,7 @@ void sf_suppose_reading(const struct sf_supposing *s, int32_t module, struct sf_
   suppose_rows(&reading);
   suppose_cols(&reading, read->spec.col_cut);
   suppose_rounded(&reading);
+  suppose_factor(&reading);
 }
 
 /* --- weights ------------------------------------------------------------------------------------------------------- */

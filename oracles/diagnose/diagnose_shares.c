@@ -117,6 +117,9 @@ static void explain_term_share(struct sf_fit *fit, const struct sf_diagnosis_rel
                sf_fit_left(fit, predict_shares, &shares), "%s is scaled by %s", of, by.text);
 }
 
+/* Of a factor that is fitted through a whole module. */
+static const double FACTOR_ACCURACY = 2e-3;
+
 /* Of suppositions the one that leaves least is offered; with it the next one that makes the very same tensor. */
 static void explain_replaced(struct sf_fit *fit, bool is_named) {
   const size_t size_bytes = (size_t)(fit->v->shape.rows * fit->v->shape.cols) * sizeof *fit->v->x;
@@ -128,14 +131,16 @@ static void explain_replaced(struct sf_fit *fit, bool is_named) {
     const double left = sf_fit_left(fit, sf_fit_predict_stale, r);
     if (left < least)
       best = r, same = NULL, least = left;
-    else if (best != NULL && same == NULL && left == least && strcmp(cause_of(r), cause_of(best)) != 0 &&
+    else if (best != NULL && same == NULL && r->weight == 0 && left == least && strcmp(cause_of(r), cause_of(best)) != 0 &&
              memcmp(r->x, best->x, size_bytes) == 0)
       same = r;
   }
   if (best == NULL) return;
   if (!is_named && sf_fit_is_exact(least) && sf_fit_accepts(fit, least)) fit->best.cls = SF_DIAGNOSIS_UNKNOWN; /* tells only where */
-  sf_fit_offer(fit, (struct sf_cause){best->cls, "as if", cause_of(best)}, least, "the value is as if %s%s%s", best->name,
-               same != NULL ? ", or as if " : "", same != NULL ? same->name : "");
+  struct sf_factor by = {.text = ""};
+  if (best->weight != 0) sf_factor_name(&by, fit->v, best->weight, FACTOR_ACCURACY);
+  sf_fit_offer(fit, (struct sf_cause){best->cls, "as if", cause_of(best)}, least, "the value is as if %s%s%s%s%s", best->name,
+               *by.text != '\0' ? " " : "", by.text, same != NULL ? ", or as if " : "", same != NULL ? same->name : "");
 }
 
 /* What follows from the numbers alone goes before what another run of the reference shows, since some of that comes to the same. */

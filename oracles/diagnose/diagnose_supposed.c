@@ -52,6 +52,7 @@ bool sf_suppose(const struct sf_supposing *s, const struct sf_case *c, const str
       sf_related_add(s->list, wording->variant > 0 ? SF_RELATED_VARIANT : SF_RELATED_SUPPOSED, own->spec.shape, x, wording->name);
   if (r == NULL) return true;
   r->variant = wording->variant;
+  r->weight = wording->factor;
   r->rank = wording->variant > 0 ? wording->rank : -1;
   r->cls = wording->cls;
   r->cause = wording->cause;

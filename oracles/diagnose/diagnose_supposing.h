@@ -16,6 +16,7 @@ struct sf_wording {
   enum sf_diagnosis_class cls;
   const char *cause;
   char name[128], without[64]; /* as in struct sf_diagnosis_related */
+  double factor;               /* 0, or what an input is scaled by, said behind the name */
   int32_t variant, rank;       /* as there; variant 0: all ranks make the mistake, and hold the same logical tensor */
 };
 
@@ -34,6 +35,9 @@ struct sf_parts {
 enum { SF_WAYS_MAX = 2 };
 /* diagnose_own_part.c: positions by the axes that cut them: cp, and tp with sequence parallelism. Returns how many ways there are. */
 int32_t sf_parts_of_tokens(struct sf_parts ways[SF_WAYS_MAX], struct sf_related_list *list);
+
+/* The part of a rank. */
+int32_t sf_part_of_rank(const struct sf_parts *parts, const struct sf_related_list *list, int32_t rank);
 
 /* diagnose_read.c: the tensor of a module that this one reads comes in another order, or rounded. id: of the tensor; what: "the output of
  * mlp.router". */

@@ -114,7 +114,7 @@ struct sf_diagnosis_related {
   char without[64];            /* SUPPOSED: what x leaves out, so that a rank may hold a share of it; "": nothing */
   struct sf_shape shape;
   const float *x;
-  double weight;            /* SUMMAND */
+  double weight;            /* SUMMAND; SUPPOSED: 0, or a factor to be said behind the name */
   int32_t microbatch, call; /* SUMMAND */
   int32_t dp, turn;         /* SUMMAND: whose data it is, and its number among the microbatches of that rank */
   int32_t variant, rank;    /* VARIANT: those of one number are one explanation; rank -1 = every rank that has none of its own */

@@ -58,6 +58,12 @@ enum sf_data_part {
   X(NEXT_POSITION, "positions", "positions were counted from 1")                                                                           \
   X(GROUPS_BY_TURN, "heads of keys", "query heads took the heads of keys and values by turns, and not group by group")                     \
   X(FIRST_GROUP, "heads of keys", "all query heads took the first head of keys and values")                                                \
+  X(LAST_HEAD_ALONE, "query heads of a group", "a key and value head had the gradients of its last query head alone")                      \
+  X(FIRST_HEAD_ALONE, "query heads of a group", "a key and value head had the gradients of its first query head alone")                    \
+  X(SINK_NOT_SUMMED, "sinks", "the sink was left out of the sum of exponentials")                                                          \
+  X(CAUSAL_MEMORY, "memory", "queries saw the memory up to their own position alone")                                                      \
+  X(NO_MEAN, "means of norms", "the norm did not subtract the mean")                                                                       \
+  X(MEAN_TOO, "means of norms", "the norm subtracted the mean too")                                                                        \
   X(NEXT_KEY, "causal mask", "queries saw one key beyond their own")                                                                       \
   X(ALL_KEYS, "causal mask", "queries saw all keys, those behind them too")                                                                \
   X(NOT_OWN_KEY, "causal mask", "queries did not see their own key")                                                                       \
@@ -67,6 +73,9 @@ enum sf_data_part {
   X(LOAD_BY_BLOCKS, "load of experts", "rows lay sequence by sequence when the load of experts was counted")                               \
   X(PADDING_COUNTS, "padding", "padding had gradients of the router's losses")                                                             \
   X(ROUTER_SHARED, "weights of experts", "the weights of the chosen experts were divided by their sum")                                    \
+  X(NO_FP8, "fp8 casts", "nothing was cast to fp8")                                                                                        \
+  X(CAPACITY_DOWN, "capacity of experts", "the capacity of experts were rounded down")                                                     \
+  X(DIVISOR_FIXED, "weights of experts", "the sum that weights of experts are divided by were a constant")                                 \
   X(GRADS_E4M3, "fp8 formats", "gradients were cast to E4M3, and not to E5M2")                                                             \
   X(ALL_E5M2, "fp8 formats", "inputs and weights were cast to E5M2, and not to E4M3")                                                      \
   X(DROPOUT_BARE, "dropout", "what dropout keeps was not scaled up")                                                                       \
@@ -88,6 +97,7 @@ enum sf_slip {
 enum sf_within {
   SF_WITHIN_KEYS,     /* the keys that a query sees */
   SF_WITHIN_QUERIES,  /* the queries that keys and values have gradients of */
+  SF_WITHIN_SLOPES,   /* the keys that queries have gradients of */
   SF_WITHIN_CAPACITY, /* tokens by whose number an expert has room */
   SF_WITHIN_LOAD,     /* tokens that have taken an expert's room */
   SF_WITHIN_CHOICES,  /* balance loss: how often experts were chosen */
@@ -107,9 +117,12 @@ struct sf_supposed {
   enum sf_slip slip;
   bool of_first_sequence; /* documents and padding of the first sequence stand for those of all */
   /* Sets of tokens or columns, such as those of each rank. */
-  uint32_t within;          /* 1 << enum sf_within */
-  const int32_t *set_of;    /* [seq], of each position, or [vocab_padded], of each column; borrowed, as all arrays here */
-  int32_t sets, set;        /* set: where a tensor has room for one set's number alone */
+  uint32_t within;       /* 1 << enum sf_within */
+  const int32_t *set_of; /* [seq], of each position, or [vocab_padded], of each column; borrowed, as all arrays here */
+  int32_t sets, set;     /* set: where a tensor has room for one set's number alone */
+  /* KEYS, QUERIES, SLOPES: query and key meet where the key's set is so many behind the query's, round about; without: where it is not. */
+  int32_t offset;
+  bool without;
   int32_t head_parts;       /* GROUPS_BY_TURN, FIRST_GROUP: within each of so many equal parts of the heads; 0: one part */
   const int32_t *positions; /* [microbatch_size x seq] NULL, or where each token is taken to stand, from 0 to seq - 1 */
   bool has_dropout_of;      /* the dropout mask is that of .. */

@@ -2,7 +2,7 @@
 #ifndef SF_ORACLES_REFERENCE_ATTENTION_H
 #define SF_ORACLES_REFERENCE_ATTENTION_H
 
-#include "oracles/reference/reference_products.h"
+#include "oracles/reference/reference_softmax.h"
 
 #include <string.h>
 
@@ -87,72 +87,6 @@ static inline void rotary_backward(struct run *run, int32_t layer, real *x_grad,
   finish_act_grad(run, SF_MODULE_ROTARY, layer, x_grad, run->qkv_width);
 }
 
-/* A query's softmax: which keys it sees, and the sink that competes with them. */
-struct softmax {
-  int64_t seq, window; /* window 0: all keys up to the query's own */
-  real scale;
-  const real *sink;         /* logit of the head; NULL without sinks */
-  const int32_t *documents; /* of the sequence: first position of each position's document; NULL without */
-  const int32_t *sets;      /* NULL, or of each position: queries see the keys of their own set */
-  int64_t beyond;           /* keys seen behind the query's own; but for a supposed mistake none */
-  bool hides_own;           /* .. and it sees its own */
-};
-
-/* The first key that the query sees, by window and document; the last is itself. */
-static inline int64_t first_key(const struct softmax *softmax, int64_t query) {
-  const int64_t first = softmax->window == 0 ? 0 : query - softmax->window + 1;
-  const int64_t begin = softmax->documents == NULL ? 0 : softmax->documents[query];
-  return first < begin ? begin : first;
-}
-
-/* The last key that the query sees. */
-static inline int64_t last_key(const struct softmax *softmax, int64_t query) {
-  const int64_t last = query + softmax->beyond;
-  return last < softmax->seq ? last : softmax->seq - 1;
-}
-
-/* Takes the keys out of a row of scores that a supposed mistake hides. A query sees one key at least. */
-static inline void hide_keys(const struct softmax *softmax, real *row, int64_t query, int64_t first, int64_t last) {
-  for (int64_t j = first; softmax->sets != NULL && j <= last; j++)
-    if (softmax->sets[j] != softmax->sets[query]) row[j] = -(real)INFINITY;
-  if (softmax->hides_own && first < query) row[query] = -(real)INFINITY;
-}
-
-/* In place: scores [seq x seq] -> softmax of scale * score over the columns that the row sees, zeros elsewhere. sink_probs [seq]: what the
- * sink takes. */
-static inline void softmax_causal(struct inner inner, const struct softmax *softmax, real *scores, real *sink_probs) {
-  const int64_t seq = softmax->seq;
-  for (int64_t i = 0; i < seq; i++) {
-    const int64_t first = first_key(softmax, i), last = last_key(softmax, i), count = last + 1 - first;
-    real *row = scores + i * seq;
-    for (int64_t j = first; j <= last; j++) row[j] *= softmax->scale;
-    hide_keys(softmax, row, i, first, last);
-    inner_perturb(inner, i * seq, row + first, count);
-    real top = row_max(row + first, count);
-    if (softmax->sink != NULL && *softmax->sink > top) top = *softmax->sink;
-    for (int64_t j = first; j <= last; j++) row[j] = real_exp(row[j] - top);
-    const real apart = softmax->sink != NULL ? inner_number(inner, seq * seq + seq + i, real_exp(*softmax->sink - top)) : 0;
-    const real sum = inner_number(inner, seq * seq + i, row_sum(row + first, count) + apart);
-    for (int64_t j = first; j <= last; j++) row[j] /= sum;
-    if (softmax->sink != NULL) sink_probs[i] = apart / sum;
-    for (int64_t j = 0; j < first; j++) row[j] = 0;
-    for (int64_t j = last + 1; j < seq; j++) row[j] = 0;
-  }
-}
-
-/* sinks: the layer's parameter, or -1. */
-static inline struct softmax softmax_of(const struct run *run, int32_t sinks, int64_t head, int64_t sequence) {
-  const struct sf_model *model = &run->c->model;
-  return (struct softmax){.seq = model->seq,
-                          .window = model->window,
-                          .scale = score_scale(run),
-                          .documents = run->acts.documents == NULL ? NULL : run->acts.documents + sequence * model->seq,
-                          .beyond = has_slip(run, SF_SLIP_ALL_KEYS) ? model->seq : has_slip(run, SF_SLIP_NEXT_KEY),
-                          .hides_own = has_slip(run, SF_SLIP_NOT_OWN_KEY),
-                          .sets = sets_within(run, SF_WITHIN_KEYS) > 1 ? run->options->supposed->set_of : NULL,
-                          .sink = sinks < 0 ? NULL : run->params[sinks].weight + head};
-}
-
 /* out [tokens x context_width] = round(round(softmax(q k^T / sqrt(d))) v), per sequence and head; fills acts->probs and sink_probs. */
 static inline void attention_forward(struct run *run, int32_t layer, real *out, const struct layer_acts *acts, const real *qkv) {
   const struct sf_model *model = &run->c->model;
@@ -174,21 +108,6 @@ static inline void attention_forward(struct run *run, int32_t layer, real *out, 
                straight(row + group.value, s, d, ld));
     }
   finish_act(run, SF_MODULE_CORE_ATTENTION, layer, out, run->context_width);
-}
-
-/* In place: dP -> P (dP - rowsum(P dP)) where the mask lets through, zeros elsewhere. means [seq]: the row sums. */
-static inline void softmax_backward(struct inner inner, const struct softmax *softmax, real *grad, real *means, const real *probs) {
-  const int64_t seq = softmax->seq;
-  for (int64_t i = 0; i < seq; i++) {
-    const int64_t first = first_key(softmax, i), last = last_key(softmax, i), count = last + 1 - first;
-    real *restrict row = grad + i * seq;
-    const real *restrict p = probs + i * seq;
-    inner_perturb(inner, i * seq, row + first, count);
-    const real mean = means[i] = inner_number(inner, seq * seq + i, row_dot(row + first, p + first, count));
-    for (int64_t j = first; j <= last; j++) row[j] = p[j] * (row[j] - mean);
-    for (int64_t j = 0; j < first; j++) row[j] = 0;
-    for (int64_t j = last + 1; j < seq; j++) row[j] = 0;
-  }
 }
 
 /* The sink's dS of each query, -P_sink rowsum(P dP), in the head's column of sink_terms; sequence: of the microbatch. */
@@ -222,6 +141,15 @@ struct attention_grad {
   int64_t sequence;
 };
 
+/* Where a supposed mistake keeps queries from keys: a copy of from [seq x seq] with zeros there; else from. */
+static inline const real *met_keys(struct run *run, const real *from) {
+  const int64_t s = run->c->model.seq;
+  real *to = sets_within(run, SF_WITHIN_SLOPES) > 1 ? take(run, s * s) : NULL;
+  if (to == NULL) return from;
+  for (int64_t at = 0; at < s * s; at++) to[at] = do_meet(run, SF_WITHIN_SLOPES, at / s, at % s) ? from[at] : 0;
+  return to;
+}
+
 /* The query heads of a group: scores of each become dS, then dq = dS k. */
 static inline void query_grads(struct run *run, struct sf_trace_id id, const struct attention_grad *at, int64_t first, int64_t group) {
   const int64_t s = run->c->model.seq, d = run->c->model.head_dim;
@@ -236,18 +164,26 @@ static inline void query_grads(struct run *run, struct sf_trace_id id, const str
     softmax_backward(inner, &softmax, ds, run->attention.row_means, at->probs + head * s * s);
     if (at->sink_probs != NULL) sink_backward(run, inner, at->sink_probs + head * s, run->attention.row_means, at->sequence, head);
     store(run, id, number + 1, ds, s * s, run->format);
-    multiply(&run->noise, run->format, run->attention.head_grad, d, straight(ds, s, s, s), straight(at->qkv + grouped.key, s, d, at->ld));
+    const real *slopes = met_keys(run, ds);
+    multiply(&run->noise, run->format, run->attention.head_grad, d, straight(slopes, s, s, s),
+             straight(at->qkv + grouped.key, s, d, at->ld));
     put_scaled(at->qkv_grad + columns.query, at->ld, run->attention.head_grad, s, d, 1 / real_sqrt((real)d));
   }
 }
 
-/* Where a supposed mistake looks at one set of queries: to [heads][seq x seq] = from, with zeros where query and key are of different
- * sets. Returns to; else from. */
-static inline const real *own_queries(const struct run *run, real *to, const real *from, int64_t heads) {
+/* Whether a query head of its group, of so many, gives the key and value gradients; but for a supposed mistake each does. */
+static inline bool gives_grads(const struct run *run, int64_t number, int64_t group) {
+  if (has_slip(run, SF_SLIP_LAST_HEAD_ALONE)) return number == group - 1;
+  return !has_slip(run, SF_SLIP_FIRST_HEAD_ALONE) || number == 0;
+}
+
+/* The same of the heads of a group, for the gradients of keys and values. */
+static inline const real *met_queries(const struct run *run, real *to, const real *from, int64_t heads) {
   const int64_t s = run->c->model.seq;
-  if (sets_within(run, SF_WITHIN_QUERIES) == 1) return from;
-  const int32_t *set_of = run->options->supposed->set_of;
-  for (int64_t at = 0; at < heads * s * s; at++) to[at] = set_of[at / s % s] == set_of[at % s] ? from[at] : 0;
+  const bool of_all = !has_slip(run, SF_SLIP_LAST_HEAD_ALONE) && !has_slip(run, SF_SLIP_FIRST_HEAD_ALONE);
+  if (sets_within(run, SF_WITHIN_QUERIES) == 1 && of_all) return from;
+  for (int64_t at = 0; at < heads * s * s; at++)
+    to[at] = do_meet(run, SF_WITHIN_QUERIES, at / s % s, at % s) && gives_grads(run, at / s / s, heads) ? from[at] : 0;
   return to;
 }
 
@@ -257,14 +193,14 @@ static inline void key_value_grads(struct run *run, const struct attention_grad 
   const struct head_columns columns = head_columns(&run->c->model, first);
   for (int64_t i = 0; i < group; i++) copy_rows(run->attention.group_rows + i * s * d, at->qkv + columns.query + i * d, at->ld, s, d);
   multiply(&run->noise, run->format, run->attention.head_grad, d,
-           turned(own_queries(run, run->attention.scores, run->attention.scores, group), s, group * s, s),
+           turned(met_queries(run, run->attention.scores, run->attention.scores, group), s, group * s, s),
            straight(run->attention.group_rows, group * s, d, d));
   const real scale = score_scale(run);
   real *key = at->qkv_grad + columns.key, *value = at->qkv_grad + columns.value;
   put_scaled(key, at->ld, run->attention.head_grad, s, d, scale);
   for (int64_t i = 0; i < group; i++) copy_rows(run->attention.group_rows + i * s * d, at->out_grad + (first + i) * d, at->ld_out, s, d);
   multiply(&run->noise, run->format, run->attention.head_grad, d,
-           turned(own_queries(run, run->attention.scores, at->probs + first * s * s, group), s, group * s, s),
+           turned(met_queries(run, run->attention.scores, at->probs + first * s * s, group), s, group * s, s),
            straight(run->attention.group_rows, group * s, d, d));
   put_scaled(value, at->ld, run->attention.head_grad, s, d, 1);
 }

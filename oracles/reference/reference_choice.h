@@ -29,7 +29,7 @@ static inline void drop_slots(struct run *run, struct moe_acts *acts) {
   const bool by_sequence = moe->scope == SF_SCOPE_SEQUENCE;
   const int64_t tokens = (by_sequence ? run->c->model.seq : run->tokens) / sets_within(run, SF_WITHIN_CAPACITY);
   const int64_t share = moe->capacity_milli * tokens * topk, unit = 1000 * moe->experts;
-  const int64_t capacity = share > unit ? (share + unit - 1) / unit : 1;
+  const int64_t up = has_slip(run, SF_SLIP_CAPACITY_DOWN) ? 0 : unit - 1, capacity = share > unit ? (share + up) / unit : 1;
   memset(run->moe.expert_load, 0, (size_t)(moe->experts * b * sets_within(run, SF_WITHIN_LOAD)) * sizeof *run->moe.expert_load);
   for (int64_t slot = 0; slot < run->tokens * topk; slot++) {
     const int64_t t = slot / topk, sequence = has_slip(run, SF_SLIP_LOAD_BY_BLOCKS) ? t / run->c->model.seq : t % b,

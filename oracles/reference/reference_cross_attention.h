@@ -97,6 +97,8 @@ static inline void cross_core_forward(struct run *run, int32_t layer, struct cro
     const real *q = acts->q + sequence * width + head * at.d, *k = acts->kv + 2 * (sequence * width + head * at.d);
     real *p = acts->probs + number * at.s * at.n;
     multiply(&run->noise, SF_F32, p, at.n, straight(q, at.s, at.d, at.ld_q), turned(k, at.d, at.n, at.ld_kv));
+    for (int64_t i = 0; has_slip(run, SF_SLIP_CAUSAL_MEMORY) && i < at.s * at.n; i++)
+      if (i % at.n > i / at.n) p[i] = -(real)INFINITY;
     softmax_whole(inner_of(run, id, (uint64_t)number), &at, p);
     store_probs(run, id, (uint64_t)number + 1, p, at.s * at.n);
     real *out = acts->context + sequence * width + head * at.d;

@@ -16,7 +16,7 @@ struct factor {
 /* Whether the linear's products are of fp8 casts: by its class, and not in the layers that stay in bf16. */
 static inline bool casts_to_fp8(const struct run *run, enum sf_module_class cls, int32_t layer) {
   const struct sf_precision *precision = &run->c->precision;
-  if (run->fp8.casts == NULL || !sf_module_is(cls, SF_TRAIT_FP8)) return false;
+  if (run->fp8.casts == NULL || !sf_module_is(cls, SF_TRAIT_FP8) || has_slip(run, SF_SLIP_NO_FP8)) return false;
   return layer >= precision->fp8_bf16_first && layer + precision->fp8_bf16_last < run->c->model.layers;
 }
 

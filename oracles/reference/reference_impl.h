@@ -12,7 +12,6 @@
 #include "oracles/reference/reference_mtp.h"
 #include "oracles/reference/reference_norm.h"
 #include "oracles/reference/reference_products.h"
-#include "oracles/reference/reference_qk_norm.h"
 #include "oracles/reference/reference_qkv.h"
 #include "oracles/reference/reference_step.h"
 

@@ -138,12 +138,12 @@ struct routing_inner {
 
 /* One token's gradient of its logits. share: a chosen score over the divisor, whether dropped or not; grad: of the weights, 0 if dropped.
  */
-static inline void routing_backward_row(const struct routing_inner *inner, int64_t t, real *logits_grad, const struct moe_acts *acts,
-                                        const real *grad, const struct sf_moe *moe) {
+static inline void routing_backward_row(const struct run *run, const struct routing_inner *inner, int64_t t, real *logits_grad,
+                                        const struct moe_acts *acts, const real *grad, const struct sf_moe *moe) {
   const int32_t *chosen = acts->chosen + t * moe->topk;
   const real *scores = acts->scores + t * moe->experts, *logits = acts->logits + t * moe->experts;
   const real divisor = score_divisor(scores, chosen, moe, false);
-  const bool single = moe->router == SF_ROUTER_SIGMOID && moe->topk == 1;
+  const bool single = moe->router == SF_ROUTER_SIGMOID && (moe->topk == 1 || has_slip(run, SF_SLIP_DIVISOR_FIXED));
   double sum = 0;
   for (int64_t k = 0; k < moe->topk; k++)
     sum += (double)inner_number(inner->shares, t * moe->topk + k, scores[chosen[k]] / divisor) * (double)grad[k];
@@ -167,7 +167,7 @@ static inline void routing_backward(struct run *run, int32_t layer, const struct
     multiply(&run->noise, SF_F32, grad, topk, straight(g + t * h, 1, h, h), turned(acts->outputs + t * topk * h, h, topk, h));
     for (int64_t k = 0; k < topk; k++)
       if (acts->dropped[t * topk + k]) grad[k] = 0;
-    routing_backward_row(&inner, t, run->moe.logits_grad + t * moe->experts, acts, grad, moe);
+    routing_backward_row(run, &inner, t, run->moe.logits_grad + t * moe->experts, acts, grad, moe);
   }
   finish(run, id, run->moe.logits_grad, run->tokens, moe->experts, SF_F32);
 }

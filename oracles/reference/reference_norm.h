@@ -28,11 +28,15 @@ static inline real rounded_mean(struct inner inner, int64_t first, const real *r
   return mean + (inner_number(inner, first, size) - size);
 }
 
+/* Whether the mean of a row is subtracted: by LayerNorm. */
+static inline bool subtracts_mean(const struct run *run) {
+  return run->c->model.norm == SF_NORM_LAYER ? !has_slip(run, SF_SLIP_NO_MEAN) : has_slip(run, SF_SLIP_MEAN_TOO);
+}
+
 /* normalized [n] = (x - mean) rstd, row `i` of the tensor; RMSNorm: mean 0 and rstd of the mean square. Returns rstd. */
 static inline real normalize_row(const struct run *run, const struct norm_inner *inner, int64_t i, int64_t n, real *restrict normalized,
                                  const real *restrict x) {
-  const bool layer = run->c->model.norm == SF_NORM_LAYER;
-  const real mean = layer ? rounded_mean(inner->statistics, 4 * i, x, n) : 0;
+  const real mean = subtracts_mean(run) ? rounded_mean(inner->statistics, 4 * i, x, n) : 0;
   for (int64_t j = 0; j < n; j++) normalized[j] = x[j] - mean;
   const real variance = row_dot(normalized, normalized, n) / (real)(n - (n > 1 && has_slip(run, SF_SLIP_SAMPLE_VARIANCE)));
   const real epsilon = has_slip(run, SF_SLIP_EPSILON_NONE) ? 0 : has_slip(run, SF_SLIP_EPSILON_SMALL) ? (real)1e-6 : (real)1e-5;
@@ -70,7 +74,7 @@ static inline void norm_backward_row(const struct run *run, const struct norm_in
   for (int64_t j = 0; j < n; j++) x_grad[j] = g[j] * weight[j];
   inner_perturb(inner->weighted, i * n, x_grad, n);
   const real slope = inner_number(inner->statistics, 4 * i + 2, row_dot(x_grad, weighted, n) / (real)n);
-  const real mean = run->c->model.norm == SF_NORM_LAYER ? inner_number(inner->statistics, 4 * i + 3, row_sum(x_grad, n) / (real)n) : 0;
+  const real mean = subtracts_mean(run) ? inner_number(inner->statistics, 4 * i + 3, row_sum(x_grad, n) / (real)n) : 0;
   for (int64_t j = 0; j < n; j++) {
     x_grad[j] = rstd * (x_grad[j] - mean - weighted[j] * slope);
     weighted[j] *= g[j];

@@ -46,6 +46,14 @@ static inline int32_t set_of_token(const struct run *run, enum sf_within what, i
   return sets_within(run, what) > 1 ? run->options->supposed->set_of[t / run->c->train.microbatch_size] : 0;
 }
 
+/* Whether a query and a key meet, which a supposed mistake may keep apart. */
+static inline bool do_meet(const struct run *run, enum sf_within what, int64_t query, int64_t key) {
+  const struct sf_supposed *supposed = run->options->supposed;
+  if (sets_within(run, what) == 1) return true;
+  const int32_t behind = (supposed->set_of[key] - supposed->set_of[query] + supposed->sets) % supposed->sets;
+  return (behind == supposed->offset) != supposed->without;
+}
+
 /* What attention multiplies scores with. */
 static inline real score_scale(const struct run *run) {
   const real d = (real)run->c->model.head_dim;

@@ -115,6 +115,12 @@ static void test_formula_that_is_taken_for_the_right_one_is_named(void **state) 
       {SF_SLIP_FIRST_GROUP, "", "all query heads took the first head"},
       {SF_SLIP_NO_ROTATION, "model.positions=rotary model.head_dim=8 ", "nothing was rotated"},
       {SF_SLIP_ROTATION_BACKWARD, "model.positions=rotary model.head_dim=8 ", "the rotation went the other way"},
+      {SF_SLIP_LAST_HEAD_ALONE, "", "its last query head alone"},
+      {SF_SLIP_FIRST_HEAD_ALONE, "", "its first query head alone"},
+      {SF_SLIP_SINK_NOT_SUMMED, "model.sinks=on ", "left out of the sum of exponentials"},
+      {SF_SLIP_CAUSAL_MEMORY, "model.memory_seq=8 ", "up to their own position alone"},
+      {SF_SLIP_NO_MEAN, "model.norm=layer ", "did not subtract the mean"},
+      {SF_SLIP_MEAN_TOO, "model.norm=rms ", "subtracted the mean too"},
       {SF_SLIP_NEXT_KEY, "", "one key beyond their own"},
       {SF_SLIP_ALL_KEYS, "", "queries saw all keys"},
       {SF_SLIP_NOT_OWN_KEY, "", "did not see their own key"},
@@ -125,6 +131,9 @@ static void test_formula_that_is_taken_for_the_right_one_is_named(void **state) 
       {SF_SLIP_LOAD_BY_BLOCKS, "moe.experts=4 moe.topk=2 moe.scope=sequence moe.capacity_milli=800 ", "sequence by sequence when the load"},
       {SF_SLIP_PADDING_COUNTS, "moe.experts=4 moe.topk=2 moe.aux_micro=10000 data.padding=3 ", "padding had gradients"},
       {SF_SLIP_SMOOTHING_UNPADDED, "train.label_smoothing_milli=500 ", "without its padding"},
+      {SF_SLIP_NO_FP8, "precision.compute=fp8 ", "nothing was cast to fp8"},
+      {SF_SLIP_CAPACITY_DOWN, "moe.experts=4 moe.topk=2 moe.capacity_milli=700 ", "rounded down"},
+      {SF_SLIP_DIVISOR_FIXED, "moe.experts=4 moe.topk=2 moe.router=sigmoid ", "were a constant"},
       {SF_SLIP_GRADS_E4M3, "precision.compute=fp8 ", "gradients were cast to E4M3"},
       {SF_SLIP_ALL_E5M2, "precision.compute=fp8 ", "inputs and weights were cast to E5M2"},
       {SF_SLIP_DROPOUT_BARE, "train.dropout_milli=500 model.activation=gelu ", "not scaled up"},
@@ -151,7 +160,7 @@ static void test_what_a_rank_takes_from_its_own_tokens_is_named(void **state) {
     uint32_t within;
     const char *words, *text;
   } mistakes[] = {
-      {1 << SF_WITHIN_KEYS, "", "queries saw the keys that their own rank of cp has, and no others;"},
+      {1 << SF_WITHIN_KEYS, "", "queries saw the keys of their own rank of cp alone;"},
       {1 << SF_WITHIN_CAPACITY | 1 << SF_WITHIN_LOAD, "moe.experts=4 moe.topk=2 moe.capacity_milli=1000 ",
        "each rank of cp gave experts room by its own tokens"},
       {1 << SF_WITHIN_LOAD, "moe.experts=4 moe.topk=2 moe.capacity_milli=500 ",
