@@ -161,6 +161,9 @@ static void add_counts(struct posing *posing) {
   const double all = (double)(c->model.seq * c->train.microbatch_size);
   add_size(posing, 2, step / (own * m), "(the step's mean token count over the microbatch's own)", NULL);
   add_size(posing, 3, step / own, "(the step's token count over the microbatch's own)", NULL);
+  for (int64_t depth = 0; depth < c->model.mtp_depth; depth++)
+    add_size(posing, 3, (double)sf_data_step_tokens_ahead(c, p->id.step, depth) / step,
+             "(the tokens of multi-token prediction over those of the main loss)", NULL);
   add_size(posing, 4, step, "the step's token count", NULL);
   add_size(posing, 5, own, "the microbatch's token count", NULL);
   add_size(posing, 6, all, "the microbatch's tokens, masked ones too", NULL);

@@ -255,11 +255,13 @@ static bool has_shape_of(const struct sf_catalog *catalog, struct sf_trace_id a,
          of_a.shape.cols == of_b.shape.cols;
 }
 
-/* The modules whose tensors may stand for each other: of the layer at hand and its neighbours, and the ends. */
+/* The modules whose tensors may stand for each other: of the layer at hand and its neighbours, the ends, the layers beside them, and
+ * multi-token prediction. */
 static bool is_near(const struct sf_supposing *s, int32_t module) {
   const struct sf_module *modules = s->list->collector->catalog->modules;
-  const int32_t layer = modules[s->slot->expected->spec.module].layer, at = modules[module].layer;
-  return at < 0 || (at >= layer - 1 && at <= layer + 1);
+  const int32_t layer = modules[s->slot->expected->spec.module].layer, at = modules[module].layer, layers = (int32_t)s->c->model.layers;
+  const bool is_beside_end = at == 0 || at == layers - 1;
+  return at < 0 || at >= layers || (at >= layer - 1 && at <= layer + 1) || (layer < 0 && is_beside_end);
 }
 
 /* The tensor reads another module's output, or the gradient that it hands back, in place of this module's. */

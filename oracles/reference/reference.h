@@ -71,6 +71,8 @@ enum sf_data_part {
   X(SLOTS_IN_TURN, "tokens of experts", "the token of a slot were the slot's number modulo the number of tokens")                          \
   X(ROUTER_ALL, "weights of experts", "the weights of the chosen experts were divided by the sum of all experts' scores")                  \
   X(LOAD_BY_BLOCKS, "load of experts", "rows lay sequence by sequence when the load of experts was counted")                               \
+  X(ONE_CHOICE_COUNTS, "choices of experts", "the load-balancing loss counted one of the experts that a token chose")                      \
+  X(RAW_SHARES, "scores of experts", "the load-balancing loss took scores that are not divided by their sum")                              \
   X(PADDING_COUNTS, "padding", "padding had gradients of the router's losses")                                                             \
   X(ROUTER_SHARED, "weights of experts", "the weights of the chosen experts were divided by their sum")                                    \
   X(NO_FP8, "fp8 casts", "nothing was cast to fp8")                                                                                        \

@@ -72,7 +72,8 @@ static inline void count_choices(struct run *run, struct moe_acts *acts) {
   for (int64_t t = 0; t < run->tokens; t++) {
     const int64_t at = aux_scope_of(run, t) * sets + aux_set_of(run, t);
     acts->scope_tokens[at] += run->moe.counted[t];
-    for (int64_t k = 0; k < topk; k++) acts->choices[at * experts + acts->chosen[t * topk + k]] += run->moe.counted[t];
+    for (int64_t k = 0; k < (has_slip(run, SF_SLIP_ONE_CHOICE_COUNTS) ? 1 : topk); k++)
+      acts->choices[at * experts + acts->chosen[t * topk + k]] += run->moe.counted[t];
   }
 }
 
@@ -117,7 +118,7 @@ static inline void share_scores(struct run *run, struct moe_acts *acts, struct s
   for (int64_t t = 0; t < run->tokens; t++) {
     const real *restrict scores = acts->scores + t * experts;
     real *restrict out = acts->balance_scores + t * experts;
-    const real sum = inner_number(sums, t, row_sum(scores, experts) + (real)1e-20);
+    const real sum = has_slip(run, SF_SLIP_RAW_SHARES) ? 1 : inner_number(sums, t, row_sum(scores, experts) + (real)1e-20);
     for (int64_t e = 0; e < experts; e++) out[e] = scores[e] / sum;
     inner_perturb(shares, t * experts, out, experts);
   }

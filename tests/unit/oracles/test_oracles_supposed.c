@@ -129,6 +129,8 @@ static void test_formula_that_is_taken_for_the_right_one_is_named(void **state) 
       {SF_SLIP_NEXT_EXPERT, "moe.experts=4 moe.topk=2 ", "the expert beside theirs"},
       {SF_SLIP_SLOTS_IN_TURN, "moe.experts=4 moe.topk=2 ", "modulo the number of tokens"},
       {SF_SLIP_LOAD_BY_BLOCKS, "moe.experts=4 moe.topk=2 moe.scope=sequence moe.capacity_milli=800 ", "sequence by sequence when the load"},
+      {SF_SLIP_ONE_CHOICE_COUNTS, "moe.experts=4 moe.topk=2 moe.aux_micro=10000 ", "one of the experts that a token chose"},
+      {SF_SLIP_RAW_SHARES, "moe.experts=4 moe.topk=2 moe.aux_micro=10000 moe.router=sigmoid ", "not divided by their sum"},
       {SF_SLIP_PADDING_COUNTS, "moe.experts=4 moe.topk=2 moe.aux_micro=10000 data.padding=3 ", "padding had gradients"},
       {SF_SLIP_SMOOTHING_UNPADDED, "train.label_smoothing_milli=500 ", "without its padding"},
       {SF_SLIP_NO_FP8, "precision.compute=fp8 ", "nothing was cast to fp8"},
