@@ -1,10 +1,12 @@
 /* What Adam makes of the reference's gradients when it counts steps, decays weights or keeps moments in a wrong way. */
 #include "harness/tensor/consistent.h"
+#include "harness/tensor/rounding_bits.h"
 #include "oracles/diagnose/diagnose_related.h"
 #include "oracles/noise/norms.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static bool is_skipped(const struct sf_collector *collector, int32_t step) {
   const struct sf_expected *overflow = sf_related_of_step(collector, SF_KIND_SCALAR, SF_SCALAR_OVERFLOW, step);
@@ -187,6 +189,49 @@ static void offer_clips(struct sf_related_list *list, const struct job *job, con
   offer(list, job, right, way, SF_DIAGNOSIS_SCALE, name);
 }
 
+/* --- other random bits -------------------------------------------------------------------------------------------- */
+
+/* change: what the weights make after stochastic rounding with the bits of a step, of which each part has the first ones where parts are
+ * several. next: the weights before it. False: no memory. */
+static bool round_with_bits(float *change, struct sf_related_list *list, const struct job *job, const double *next, int64_t step,
+                            int64_t parts) {
+  const int64_t count = job->own->spec.shape.rows * job->own->spec.shape.cols;
+  const uint64_t key = sf_rounding_key(list->collector->catalog, job->own->id.subject, step);
+  const struct sf_expected *weight = sf_related_of_step(list->collector, SF_KIND_PARAM, job->own->id.subject, job->own->id.step);
+  uint16_t *bits = sf_related_alloc(list, (size_t)count * sizeof *bits);
+  if (bits == NULL) return false;
+  sf_rounding_bits_range(bits, key, 0, count);
+  for (int64_t i = 0; i < count; i++)
+    change[i] = sf_bf16_round_stochastic((float)next[i], bits[i % ((count + parts - 1) / parts)]) - weight->x[i];
+  return true;
+}
+
+/* With stochastic rounding: the bits of another step, or of the parameter's first elements on every rank of dp. */
+static void offer_bits(struct sf_related_list *list, const struct job *job, const struct way *right) {
+  const struct sf_case *c = &list->collector->c;
+  const int64_t count = job->own->spec.shape.rows * job->own->spec.shape.cols, dp = list->of->c.layout.dp;
+  const struct sf_expected *weight = sf_related_of_step(list->collector, SF_KIND_PARAM, job->own->id.subject, job->own->id.step);
+  double *next = sf_related_alloc(list, (size_t)count * sizeof *next);
+  float *change = sf_related_alloc(list, (size_t)count * sizeof *change);
+  char name[96];
+  if (!c->precision.stochastic || weight == NULL || next == NULL || change == NULL) return;
+  for (int64_t i = 0; i < count; i++) next[i] = (double)weight->x[i];
+  if (!add_change(next, job, right, 1) || !round_with_bits(change, list, job, next, job->own->id.step, 1)) return;
+  if (memcmp(change, job->own->x, (size_t)count * sizeof *change) != 0) return; /* near a border of rounding */
+  for (int64_t step = 0; step <= c->train.steps + 1; step++) {
+    float *x = sf_related_alloc(list, (size_t)count * sizeof *x);
+    const bool is_own = step > c->train.steps;
+    if (x == NULL || (is_own ? dp == 1 : step == job->own->id.step)) continue;
+    if (!round_with_bits(x, list, job, next, is_own ? job->own->id.step : step, is_own ? dp : 1)) return;
+    if (is_own)
+      snprintf(name, sizeof name, "stochastic rounding with the random bits of the first elements on every rank of dp");
+    else
+      snprintf(name, sizeof name, "stochastic rounding with the random bits of step %lld", (long long)step);
+    struct sf_diagnosis_related *r = sf_related_add(list, SF_RELATED_STALE, job->own->spec.shape, x, name);
+    if (r != NULL) r->cause = is_own ? "random bits of the first elements" : "random bits of another step";
+  }
+}
+
 /* --- all ways ------------------------------------------------------------------------------------------------------ */
 
 /* Another number of steps in the bias corrections. applied: steps that were not skipped; since_reload: those of them after a reload. */
@@ -269,4 +314,5 @@ void sf_related_collect_adam(struct sf_related_list *list, const struct sf_slot 
   offer_slips(list, &job, &right, collector->c.reload.after_step == own->id.step);
   offer_clips(list, &job, &right, slot);
   offer_decays(list, &job, &right, decay);
+  offer_bits(list, &job, &right);
 }

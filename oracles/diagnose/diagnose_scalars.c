@@ -3,6 +3,7 @@
 #include "oracles/diagnose/diagnose_related.h"
 #include "oracles/noise/norms.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static bool is_any(const struct sf_catalog *catalog, const struct sf_param *p) {
@@ -85,6 +86,35 @@ int32_t sf_norm_groups(struct sf_norm_group out[SF_NORM_GROUPS_MAX], struct sf_r
   return adding.count;
 }
 
+/* A number that the scalar may be. */
+static void add_number(struct sf_related_list *list, enum sf_diagnosis_class cls, double number, const char *name, const char *cause) {
+  float *x = sf_related_alloc(list, sizeof *x);
+  if (x == NULL) return;
+  *x = (float)number;
+  struct sf_diagnosis_related *r = sf_related_add(list, SF_RELATED_STALE, (struct sf_shape){1, 1}, x, name);
+  if (r == NULL) return;
+  r->cls = cls;
+  r->cause = cause;
+}
+
+/* Numbers that often stand in place of the root of the sum of squares; squared, as the norm's view is. */
+static void add_other_norms(struct sf_related_list *list, const struct sf_expected *own) {
+  static const char CAUSE[] = "the norm's formula";
+  double sum = 0, most = 0, absolute = 0;
+  for (int32_t i = 0; i < list->collector->catalog->param_count; i++) {
+    const struct sf_expected *grad = sf_related_of_step(list->collector, SF_KIND_MAIN_GRAD, i, own->id.step);
+    if (grad == NULL) continue;
+    sum += grad->norm;
+    for (int64_t k = 0; k < grad->spec.shape.rows * grad->spec.shape.cols; k++) {
+      most = sf_larger(most, fabs((double)grad->x[k]));
+      absolute += fabs((double)grad->x[k]);
+    }
+  }
+  add_number(list, SF_DIAGNOSIS_OTHER_FORMULA, sum * sum, "the sum of all parameters' norms, not of their squares", CAUSE);
+  add_number(list, SF_DIAGNOSIS_OTHER_FORMULA, most * most, "the largest gradient, not the root of all squares", CAUSE);
+  add_number(list, SF_DIAGNOSIS_OTHER_FORMULA, absolute * absolute, "the sum of all magnitudes, not the root of all squares", CAUSE);
+}
+
 static void add_squares(struct sf_related_list *list, const struct sf_expected *own) {
   struct sf_norm_group groups[SF_NORM_GROUPS_MAX];
   const int32_t count = sf_norm_groups(groups, list, own->id.step, false);
@@ -99,16 +129,6 @@ static void add_squares(struct sf_related_list *list, const struct sf_expected *
 }
 
 /* --- scalars that follow from others ------------------------------------------------------------------------------- */
-
-static void add_number(struct sf_related_list *list, enum sf_diagnosis_class cls, double number, const char *name, const char *cause) {
-  float *x = sf_related_alloc(list, sizeof *x);
-  if (x == NULL) return;
-  *x = (float)number;
-  struct sf_diagnosis_related *r = sf_related_add(list, SF_RELATED_STALE, (struct sf_shape){1, 1}, x, name);
-  if (r == NULL) return;
-  r->cls = cls;
-  r->cause = cause;
-}
 
 /* What often stands in place of the smaller one of 1 and limit / norm. */
 static void add_clips(struct sf_related_list *list, const struct sf_expected *own) {
@@ -126,7 +146,7 @@ static void add_clips(struct sf_related_list *list, const struct sf_expected *ow
 }
 
 void sf_related_collect_scalar(struct sf_related_list *list, const struct sf_expected *own) {
-  if (own->id.subject == SF_SCALAR_GRAD_NORM) add_squares(list, own);
+  if (own->id.subject == SF_SCALAR_GRAD_NORM) add_squares(list, own), add_other_norms(list, own);
   if (own->id.subject == SF_SCALAR_CLIP) add_clips(list, own);
   if (own->id.subject != SF_SCALAR_LOSS_SCALE) return;
   add_number(list, SF_DIAGNOSIS_STALE, 2 * (double)own->x[0], "a loss scale that has grown once too often, or was not halved",
