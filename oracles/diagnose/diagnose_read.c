@@ -200,46 +200,64 @@ static void suppose_rounded(const struct reading *reading) {
 
 /* --- factors ------------------------------------------------------------------------------------------------------ */
 
-/* What the reference makes of the input times a number; NULL: no memory. */
-static const float *made_of(const struct reading *reading, double times) {
-  const struct sf_shape shape = reading->s->slot->expected->spec.shape;
-  struct sf_supposed supposed = reading->supposed;
-  bool is_same = false;
-  float *x = sf_related_alloc(reading->s->list, (size_t)(shape.rows * shape.cols) * sizeof *x);
-  if (x == NULL) return NULL;
-  for (int64_t i = 0; i < reading->shape.rows * reading->shape.cols; i++) reading->out[i] = (float)(times * (double)reading->x[i]);
-  reading->s->list->status =
-      sf_expectations_suppose(x, &is_same, reading->s->expectations, NULL, &supposed, reading->s->slot->expected->id);
-  return reading->s->list->status == SF_OK ? x : NULL;
+/* A supposition with a factor: of an input, or of attention's scores. */
+struct factored {
+  const struct sf_supposing *s;
+  const struct reading *reading; /* NULL: scores */
+};
+
+/* For the next run, which borrows reading->out. */
+static struct sf_supposed times_of(const struct factored *f, double times) {
+  if (f->reading == NULL) return (struct sf_supposed){.score_times = times};
+  const struct sf_shape shape = f->reading->shape;
+  for (int64_t i = 0; i < shape.rows * shape.cols; i++) f->reading->out[i] = (float)(times * (double)f->reading->x[i]);
+  return f->reading->supposed;
 }
 
-/* Fits a factor of what is read, by Newton's method on the distance to what the candidate has, and supposes it. */
-static void suppose_factor(const struct reading *reading) {
+/* What the reference makes with the factor; NULL: no memory. */
+static const float *made_of(const struct factored *f, double times) {
+  const struct sf_expected *e = f->s->slot->expected;
+  const struct sf_supposed supposed = times_of(f, times);
+  bool is_same = false;
+  float *x = sf_related_alloc(f->s->list, (size_t)(e->spec.shape.rows * e->spec.shape.cols) * sizeof *x);
+  if (x == NULL) return NULL;
+  f->s->list->status = sf_expectations_suppose(x, &is_same, f->s->expectations, NULL, &supposed, e->id);
+  return f->s->list->status == SF_OK ? x : NULL;
+}
+
+/* By Newton's method on the distance to what the candidate has. False: the tensor does not depend on the factor, or there is none. */
+static bool fit_factor(double *times, const struct factored *f) {
   enum { STEPS = 8, ELEMENTS_MIN = 8 };
-  static const double AHEAD = 0.0625, NEAR = 1e-7;
-  const struct sf_slot *slot = reading->s->slot;
-  const struct sf_shape shape = slot->expected->spec.shape;
-  double times = 1;
-  if (!sf_slot_is_whole(slot) || shape.rows * shape.cols < ELEMENTS_MIN) return;
+  static const double AHEAD = 0.0625, NEAR = 1e-7, CHANGE_MIN = 1e-3;
+  const struct sf_slot *slot = f->s->slot;
+  const int64_t count = slot->expected->spec.shape.rows * slot->expected->spec.shape.cols;
+  *times = 1;
+  if (!sf_slot_is_whole(slot) || count < ELEMENTS_MIN) return false;
   for (int step = 0; step < STEPS; step++) {
-    const float *here = made_of(reading, times), *ahead = here != NULL ? made_of(reading, times * (1 + AHEAD)) : NULL;
+    const float *here = made_of(f, *times), *ahead = here != NULL ? made_of(f, *times * (1 + AHEAD)) : NULL;
     double dot = 0, squares = 0;
-    for (int64_t i = 0; ahead != NULL && i < shape.rows * shape.cols; i++) {
-      const double slope = ((double)ahead[i] - (double)here[i]) / (times * AHEAD);
+    for (int64_t i = 0; ahead != NULL && i < count; i++) {
+      const double slope = ((double)ahead[i] - (double)here[i]) / (*times * AHEAD);
       dot += slope * ((double)slot->merged[i] - (double)here[i]);
       squares += slope * slope;
     }
-    if (!(squares > 0) || !isfinite(dot / squares)) return;
-    const double by = dot / squares, most = fabs(times) / 2;
-    times += by > most ? most : by < -most ? -most : by;
-    if (fabs(by) < NEAR * fabs(times)) break;
+    if (!(squares > 0) || !isfinite(dot / squares)) return false;
+    const double by = dot / squares, most = fabs(*times) / 2;
+    *times += by > most ? most : by < -most ? -most : by;
+    if (fabs(by) < NEAR * fabs(*times)) break;
   }
-  if (fabs(times - 1) < 1e-3) return;
-  struct sf_wording wording = {.cls = SF_DIAGNOSIS_SCALE, .cause = "an input times a number", .factor = times};
-  for (int64_t i = 0; i < reading->shape.rows * reading->shape.cols; i++) reading->out[i] = (float)(times * (double)reading->x[i]);
-  snprintf(wording.name, sizeof wording.name, "%.60s were scaled by", reading->what);
-  sf_suppose(reading->s, NULL, &reading->supposed, &wording);
+  return fabs(*times - 1) >= CHANGE_MIN;
 }
+
+static void suppose_factor(const struct factored *f, const char *what) {
+  struct sf_wording wording = {.cls = SF_DIAGNOSIS_SCALE, .cause = "an input times a number"};
+  if (!fit_factor(&wording.factor, f)) return;
+  const struct sf_supposed supposed = times_of(f, wording.factor);
+  snprintf(wording.name, sizeof wording.name, "%.60s were scaled by", what);
+  sf_suppose(f->s, NULL, &supposed, &wording);
+}
+
+void sf_suppose_score_scale(const struct sf_supposing *s) { suppose_factor(&(struct factored){s, NULL}, "the scores of attention"); }
 
 /* --- inputs -------------------------------------------------------------------------------------------------------- */
 
@@ -262,7 +280,7 @@ void sf_suppose_reading(const struct sf_supposing *s, int32_t module, struct sf_
   suppose_rows(&reading);
   suppose_cols(&reading, read->spec.col_cut);
   suppose_rounded(&reading);
-  suppose_factor(&reading);
+  suppose_factor(&(struct factored){s, &reading}, what);
 }
 
 /* --- weights ------------------------------------------------------------------------------------------------------- */

@@ -25,7 +25,8 @@ static double work_of(const struct sf_collector *collector) {
 static bool is_promising(const struct sf_slot *slot, const float *x) {
   const struct sf_expected *e = slot->expected;
   const int64_t count = e->spec.shape.rows * e->spec.shape.cols;
-  const double least = sf_dtype_unit_roundoff(e->spec.promised) * e->norm / sqrt((double)count);
+  const double roundings = e->spec.promised == SF_F32 ? 64 : 1; /* in fp32 the numbers on the way are rounded too */
+  const double least = roundings * sf_dtype_unit_roundoff(e->spec.promised) * e->norm / sqrt((double)count);
   int64_t wrong = 0, explained = 0;
   if (!sf_slot_is_whole(slot)) return true;
   for (int64_t i = 0; i < count; i++) {
@@ -337,6 +338,7 @@ void sf_supposed_collect(struct sf_related_list *list, const struct sf_slot *slo
   suppose_depths(&s);
   suppose_dropouts(&s);
   suppose_neighbours(&s);
+  sf_suppose_score_scale(&s);
   suppose_modules(&s);
   sf_suppose_weights(&s);
 }

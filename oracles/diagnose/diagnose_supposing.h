@@ -42,6 +42,8 @@ int32_t sf_part_of_rank(const struct sf_parts *parts, const struct sf_related_li
 /* diagnose_read.c: the tensor of a module that this one reads comes in another order, or rounded. id: of the tensor; what: "the output of
  * mlp.router". */
 void sf_suppose_reading(const struct sf_supposing *s, int32_t module, struct sf_trace_id id, const char *what);
+/* diagnose_read.c: scores of attention are scaled by a number that is fitted. */
+void sf_suppose_score_scale(const struct sf_supposing *s);
 /* diagnose_read.c: the module's weights are other ones. */
 void sf_suppose_weights(const struct sf_supposing *s);
 /* diagnose_own_part.c: each rank computes something from its own tokens or columns alone. */

@@ -125,6 +125,7 @@ struct sf_supposed {
   /* KEYS, QUERIES, SLOPES: query and key meet where the key's set is so many behind the query's, round about; without: where it is not. */
   int32_t offset;
   bool without;
+  double score_times;       /* 0, or what scores of attention are multiplied with besides */
   int32_t head_parts;       /* GROUPS_BY_TURN, FIRST_GROUP: within each of so many equal parts of the heads; 0: one part */
   const int32_t *positions; /* [microbatch_size x seq] NULL, or where each token is taken to stand, from 0 to seq - 1 */
   bool has_dropout_of;      /* the dropout mask is that of .. */

@@ -57,7 +57,9 @@ static inline bool do_meet(const struct run *run, enum sf_within what, int64_t q
 /* What attention multiplies scores with. */
 static inline real score_scale(const struct run *run) {
   const real d = (real)run->c->model.head_dim;
-  return has_slip(run, SF_SLIP_SCORES_RAW) ? 1 : has_slip(run, SF_SLIP_SCORES_BY_SIZE) ? 1 / d : 1 / real_sqrt(d);
+  const double times = run->options->supposed != NULL ? run->options->supposed->score_times : 0;
+  const real scale = has_slip(run, SF_SLIP_SCORES_RAW) ? 1 : has_slip(run, SF_SLIP_SCORES_BY_SIZE) ? 1 / d : 1 / real_sqrt(d);
+  return times != 0 ? (real)times * scale : scale;
 }
 
 /* Of the tensor that modules read in place of this one, which a supposed mistake changes. */

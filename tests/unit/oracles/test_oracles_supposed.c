@@ -224,6 +224,12 @@ static void test_input_that_comes_a_position_early_is_named(void **state) {
   sf_catalog_destroy(catalog);
 }
 
+static void test_scale_of_scores_is_fitted(void **state) {
+  (void)state;
+  const struct sf_supposed scaled = {.score_times = 1.5};
+  supposed("", &scaled, SF_DIAGNOSIS_SCALE, "as if the scores of attention were scaled by 1.5");
+}
+
 static void test_weight_that_is_not_applied_is_named(void **state) {
   (void)state;
   struct sf_catalog *catalog = catalog_of(SMALL_MODEL ISOLATED);
@@ -301,6 +307,7 @@ int main(void) {
       cmocka_unit_test(test_largest_logit_of_a_ranks_columns_is_named),
       cmocka_unit_test(test_data_in_another_order_are_named),
       cmocka_unit_test(test_input_that_comes_a_position_early_is_named),
+      cmocka_unit_test(test_scale_of_scores_is_fitted),
       cmocka_unit_test(test_weight_that_is_not_applied_is_named),
       cmocka_unit_test(test_mistake_in_a_part_is_named_with_the_part),
       cmocka_unit_test(test_first_group_of_a_rank_is_named),
