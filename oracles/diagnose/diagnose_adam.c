@@ -44,6 +44,7 @@ struct job {
   const struct sf_collector *collector;
   const struct sf_expected *own; /* the change */
   double *m, *v;                 /* one for each element */
+  const float **weights;         /* what each step up to the change's begins with; isolated mode gives it */
 };
 
 /* Beta of the first or second moment. */
@@ -58,8 +59,8 @@ static bool add_gradient(const struct job *job, const struct way *way, int32_t s
   const struct sf_shape shape = job->own->spec.shape;
   const int32_t subject = job->own->id.subject, of = way->slip == STALE_GRADS ? step - 1 : step;
   const struct sf_expected *grad = of >= 0 ? sf_related_of_step(collector, SF_KIND_MAIN_GRAD, subject, of) : NULL,
-                           *clip = sf_related_of_step(collector, SF_KIND_SCALAR, SF_SCALAR_CLIP, step),
-                           *weight = sf_related_of_step(collector, SF_KIND_PARAM, subject, step);
+                           *clip = sf_related_of_step(collector, SF_KIND_SCALAR, SF_SCALAR_CLIP, step);
+  const float *weight = job->weights[step];
   const double beta1 = beta_of(job, way, false), beta2 = beta_of(job, way, true);
   const bool is_last = step == job->own->id.step, forgets = way->slip == FORGETFUL && is_last,
              forgets_m = forgets || (way->slip == FORGETFUL_FIRST && is_last),
@@ -67,7 +68,7 @@ static bool add_gradient(const struct job *job, const struct way *way, int32_t s
   if ((grad == NULL && of >= 0) || clip == NULL || weight == NULL) return false;
   const double factor = way->slip == UNCLIPPED ? 1 : way->clip * (double)clip->x[0];
   for (int64_t i = 0; i < shape.rows * shape.cols; i++) {
-    const double g = factor * (grad != NULL ? (double)grad->x[i] : 0) + (way->slip == COUPLED ? way->decay * (double)weight->x[i] : 0);
+    const double g = factor * (grad != NULL ? (double)grad->x[i] : 0) + (way->slip == COUPLED ? way->decay * (double)weight[i] : 0);
     job->m[i] = beta1 * (forgets_m ? 0 : job->m[i]) + (1 - beta1) * g;
     job->v[i] = beta2 * (forgets_v ? 0 : job->v[i]) + (1 - beta2) * g * g;
   }
@@ -86,7 +87,7 @@ static bool moments(const struct job *job, const struct way *way) {
 /* Adds sign times the change to out. */
 static bool add_change(double *out, const struct job *job, const struct way *way, double sign) {
   static const double EPSILON = 1e-8; /* part of the logical function */
-  const struct sf_expected *weight = sf_related_of_step(job->collector, SF_KIND_PARAM, job->own->id.subject, job->own->id.step);
+  const float *weight = job->weights[job->own->id.step];
   const int64_t count = job->own->spec.shape.rows * job->own->spec.shape.cols;
   const double lr = (double)job->collector->c.train.lr_micro * 1e-6, decay_rate = way->slip == BARE_DECAY ? 1 : lr;
   const double bias1 = way->slip == NO_FIRST_BIAS ? 1 : 1 - pow(beta_of(job, way, false), way->count),
@@ -95,7 +96,7 @@ static bool add_change(double *out, const struct job *job, const struct way *way
   if (weight == NULL || !moments(job, way)) return false;
   for (int64_t i = 0; i < count; i++) {
     const double v = job->v[i] / bias, root = way->slip == UNDER_ROOT ? sqrt(v + epsilon) : sqrt(v) + epsilon;
-    out[i] -= sign * (lr * (job->m[i] / bias1 / root) + (way->slip == COUPLED ? 0 : decay_rate * way->decay * (double)weight->x[i]));
+    out[i] -= sign * (lr * (job->m[i] / bias1 / root) + (way->slip == COUPLED ? 0 : decay_rate * way->decay * (double)weight[i]));
   }
   return true;
 }
@@ -197,12 +198,12 @@ static bool round_with_bits(float *change, struct sf_related_list *list, const s
                             int64_t parts) {
   const int64_t count = job->own->spec.shape.rows * job->own->spec.shape.cols;
   const uint64_t key = sf_rounding_key(list->collector->catalog, job->own->id.subject, step);
-  const struct sf_expected *weight = sf_related_of_step(list->collector, SF_KIND_PARAM, job->own->id.subject, job->own->id.step);
+  const float *weight = job->weights[job->own->id.step];
   uint16_t *bits = sf_related_alloc(list, (size_t)count * sizeof *bits);
   if (bits == NULL) return false;
   sf_rounding_bits_range(bits, key, 0, count);
   for (int64_t i = 0; i < count; i++)
-    change[i] = sf_bf16_round_stochastic((float)next[i], bits[i % ((count + parts - 1) / parts)]) - weight->x[i];
+    change[i] = sf_bf16_round_stochastic((float)next[i], bits[i % ((count + parts - 1) / parts)]) - weight[i];
   return true;
 }
 
@@ -210,12 +211,12 @@ static bool round_with_bits(float *change, struct sf_related_list *list, const s
 static void offer_bits(struct sf_related_list *list, const struct job *job, const struct way *right) {
   const struct sf_case *c = &list->collector->c;
   const int64_t count = job->own->spec.shape.rows * job->own->spec.shape.cols, dp = list->of->c.layout.dp;
-  const struct sf_expected *weight = sf_related_of_step(list->collector, SF_KIND_PARAM, job->own->id.subject, job->own->id.step);
+  const float *weight = job->weights[job->own->id.step];
   double *next = sf_related_alloc(list, (size_t)count * sizeof *next);
   float *change = sf_related_alloc(list, (size_t)count * sizeof *change);
   char name[96];
   if (!c->precision.stochastic || weight == NULL || next == NULL || change == NULL) return;
-  for (int64_t i = 0; i < count; i++) next[i] = (double)weight->x[i];
+  for (int64_t i = 0; i < count; i++) next[i] = (double)weight[i];
   if (!add_change(next, job, right, 1) || !round_with_bits(change, list, job, next, job->own->id.step, 1)) return;
   if (memcmp(change, job->own->x, (size_t)count * sizeof *change) != 0) return; /* near a border of rounding */
   for (int64_t step = 0; step <= c->train.steps + 1; step++) {
@@ -300,8 +301,10 @@ void sf_related_collect_adam(struct sf_related_list *list, const struct sf_slot 
   const struct job job = {.collector = collector,
                           .own = own,
                           .m = sf_related_alloc(list, (size_t)count * sizeof(double)),
-                          .v = sf_related_alloc(list, (size_t)count * sizeof(double))};
-  if (job.m == NULL || job.v == NULL) return;
+                          .v = sf_related_alloc(list, (size_t)count * sizeof(double)),
+                          .weights = sf_related_alloc(list, (size_t)(own->id.step + 1) * sizeof(float *))};
+  if (job.m == NULL || job.v == NULL || job.weights == NULL) return;
+  for (int32_t step = 0; step <= own->id.step; step++) job.weights[step] = sf_related_weight(list, own->id.subject, step);
   const double decay = (double)collector->c.train.weight_decay_milli / 1000.0;
   const int64_t reload = collector->c.reload.after_step;
   int32_t applied = 0, since_reload = 0;

@@ -164,6 +164,9 @@ static void add_counts(struct posing *posing) {
   for (int64_t depth = 0; depth < c->model.mtp_depth; depth++)
     add_size(posing, 3, (double)sf_data_step_tokens_ahead(c, p->id.step, depth) / step,
              "(the tokens of multi-token prediction over those of the main loss)", NULL);
+  double so_far = 0;
+  for (int64_t s = 0; s <= p->id.step; s++) so_far += (double)sf_data_step_tokens(c, s);
+  add_size(posing, 4, so_far / step, "(the tokens of all steps so far over the step's)", NULL);
   add_size(posing, 4, step, "the step's token count", NULL);
   add_size(posing, 5, own, "the microbatch's token count", NULL);
   add_size(posing, 6, all, "the microbatch's tokens, masked ones too", NULL);

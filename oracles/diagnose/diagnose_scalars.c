@@ -100,17 +100,22 @@ static void add_number(struct sf_related_list *list, enum sf_diagnosis_class cls
 /* Numbers that often stand in place of the root of the sum of squares; squared, as the norm's view is. */
 static void add_other_norms(struct sf_related_list *list, const struct sf_expected *own) {
   static const char CAUSE[] = "the norm's formula";
-  double sum = 0, most = 0, absolute = 0;
+  double sum = 0, most = 0, absolute = 0, of_experts = 0, of_others = 0;
   for (int32_t i = 0; i < list->collector->catalog->param_count; i++) {
     const struct sf_expected *grad = sf_related_of_step(list->collector, SF_KIND_MAIN_GRAD, i, own->id.step);
     if (grad == NULL) continue;
+    const struct sf_param *param = &list->collector->catalog->params[i];
     sum += grad->norm;
+    of_experts += is_of_experts(list->collector->catalog, param) ? grad->norm * grad->norm : 0;
+    of_others += is_of_experts(list->collector->catalog, param) ? 0 : grad->norm * grad->norm;
     for (int64_t k = 0; k < grad->spec.shape.rows * grad->spec.shape.cols; k++) {
       most = sf_larger(most, fabs((double)grad->x[k]));
       absolute += fabs((double)grad->x[k]);
     }
   }
   add_number(list, SF_DIAGNOSIS_OTHER_FORMULA, sum * sum, "the sum of all parameters' norms, not of their squares", CAUSE);
+  const double both = sqrt(of_experts) + sqrt(of_others);
+  add_number(list, SF_DIAGNOSIS_OTHER_FORMULA, both * both, "the norm of the experts plus that of all others, not of their squares", CAUSE);
   add_number(list, SF_DIAGNOSIS_OTHER_FORMULA, most * most, "the largest gradient, not the root of all squares", CAUSE);
   add_number(list, SF_DIAGNOSIS_OTHER_FORMULA, absolute * absolute, "the sum of all magnitudes, not the root of all squares", CAUSE);
 }

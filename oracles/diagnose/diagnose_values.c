@@ -201,10 +201,21 @@ static void explain_added_to(struct sf_fit *fit, const struct sf_diagnosis_relat
                "%sthe value of %s is added to it: a buffer that was not cleared", times, r->name);
 }
 
+/* Whether a shard is all zeros, but for rounding. Where a level is large, small numbers are as near to the candidate's as zeros are. */
+static bool holds_zeros(const struct sf_fit *fit) {
+  static const double ZERO = 1e-6;
+  for (int32_t i = 0; i < fit->v->shard_count; i++) {
+    const struct sf_fit_shard *s = &fit->shards[i];
+    if (sqrt(sf_sum_squares(s->shard->data, s->shard->count)) <= ZERO * sqrt(sf_sum_squares(s->x, s->shard->count))) return true;
+  }
+  return false;
+}
+
 static void explain_stale(struct sf_fit *fit) {
   const struct sf_tensor_view *v = fit->v;
-  sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_STALE, "zeros", NULL}, sf_fit_left(fit, sf_fit_predict_stale, NULL),
-               "zeros stand in place of the value: left out, never written, or cleared too early");
+  if (holds_zeros(fit))
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_STALE, "zeros", NULL}, sf_fit_left(fit, sf_fit_predict_stale, NULL),
+                 "zeros stand in place of the value: left out, never written, or cleared too early");
   for (int32_t k = 0; k < v->related_count; k++) {
     const struct sf_diagnosis_related *r = &v->related[k];
     if (r->relation == SF_RELATED_STALE)

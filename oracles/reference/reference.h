@@ -78,6 +78,8 @@ enum sf_data_part {
   X(NO_FP8, "fp8 casts", "nothing was cast to fp8")                                                                                        \
   X(CAPACITY_DOWN, "capacity of experts", "the capacity of experts were rounded down")                                                     \
   X(DIVISOR_FIXED, "weights of experts", "the sum that weights of experts are divided by were a constant")                                 \
+  X(SCALE_OF_E5M2, "fp8 scales", "the scales of E4M3 casts were made from the largest number of E5M2")                                     \
+  X(AMAX_OF_LAST, "fp8 histories", "a step left the amax of its last microbatch in the history")                                           \
   X(GRADS_E4M3, "fp8 formats", "gradients were cast to E4M3, and not to E5M2")                                                             \
   X(ALL_E5M2, "fp8 formats", "inputs and weights were cast to E5M2, and not to E4M3")                                                      \
   X(DROPOUT_BARE, "dropout", "what dropout keeps was not scaled up")                                                                       \

@@ -50,9 +50,10 @@ static inline struct factor factor_of(const struct run *run, enum sf_module_clas
   struct fp8_cast *cast = fp8_cast_of(run, cls, layer, operand);
   const bool is_wide = operand == OPERAND_GRAD ? !has_slip(run, SF_SLIP_GRADS_E4M3) : has_slip(run, SF_SLIP_ALL_E5M2);
   const enum sf_dtype format = is_wide ? SF_F8E5M2 : SF_F8E4M3;
-  const float amax = amax_of(x, count), reach = scale_amax(run, cast, amax), quotient = sf_f8_largest(format) / reach;
+  const enum sf_dtype scaled_for = has_slip(run, SF_SLIP_SCALE_OF_E5M2) ? SF_F8E5M2 : format;
+  const float amax = amax_of(x, count), reach = scale_amax(run, cast, amax), quotient = sf_f8_largest(scaled_for) / reach;
   const float scale = reach > 0 && isfinite(reach) && isfinite(quotient) ? quotient : 1;
-  cast->amax = larger_amax(cast->amax, amax);
+  cast->amax = has_slip(run, SF_SLIP_AMAX_OF_LAST) ? amax : larger_amax(cast->amax, amax);
   for (int64_t i = 0; i < count; i++) room[i] = x[i] * (real)scale;
   round_to(room, count, format);
   return (struct factor){room, (real)(1 / scale)};
