@@ -384,6 +384,10 @@ static bool is_same_model(const struct sf_catalog *a, const struct sf_catalog *b
 static enum sf_status run_wanted(struct sf_expectations *x, const struct sf_catalog *catalog, struct sf_reference_options options,
                                  struct wanted *wanted) {
   const struct sf_reference_sink sink = {.ctx = wanted, .emit = emit_wanted};
+  if (x->run_arena == NULL) x->run_arena = sf_arena_create(RUN_BLOCK_BYTES, false);
+  if (x->run_arena == NULL) return SF_ENOMEM;
+  sf_arena_reset(x->run_arena); /* kept for the next run: there are many */
+  options.arena = x->run_arena;
   options.gemm = x->gemm;
   options.given = x->given;
   options.wanted = &wanted->id;

@@ -153,11 +153,25 @@ static inline void zero_wgrad(struct run *run, int32_t param) {
   for (int64_t i = 0; i < shape.rows * shape.cols; i++) run->scratch.wgrad[i] = 0;
 }
 
+/* Of a parameter's gradient in the microbatch at hand. */
+static inline struct sf_trace_id wgrad_id(const struct run *run, int32_t param, uint8_t call) {
+  return (struct sf_trace_id){
+      .step = run->step, .microbatch = run->microbatch, .pass = SF_PASS_BWD, .kind = SF_KIND_WGRAD, .call = call, .subject = param};
+}
+
+/* Whether a tensor need not be computed, since another one is wanted and something else is given in its place. An fp8 cast leaves its amax
+ * to later ones. */
+static inline bool is_needless(const struct run *run, struct sf_trace_id id) {
+  const struct sf_given *given = run->options->given;
+  const struct sf_trace_id *wanted = run->options->wanted;
+  if (wanted == NULL || run->c->mode != SF_MODE_ISOLATED || run->fp8.casts != NULL) return false;
+  return sf_trace_key(id) != sf_trace_key(*wanted) && (given == NULL || given->tensor(given->ctx, id) != NULL);
+}
+
 /* run->scratch.wgrad holds the microbatch's gradient of a trained parameter: traced, then added to its main gradient. */
 static inline void finish_wgrad(struct run *run, int32_t param, uint8_t call) {
   const struct sf_shape shape = run->catalog->params[param].shape;
-  const struct sf_trace_id id = {
-      .step = run->step, .microbatch = run->microbatch, .pass = SF_PASS_BWD, .kind = SF_KIND_WGRAD, .call = call, .subject = param};
+  const struct sf_trace_id id = wgrad_id(run, param, call);
   finish(run, id, run->scratch.wgrad, shape.rows, shape.cols, SF_F32);
   real *restrict sum = run->params[param].main_grad;
   const real *restrict term = run->scratch.wgrad;
