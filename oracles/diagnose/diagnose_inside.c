@@ -140,7 +140,7 @@ void sf_explain_inside(struct sf_fit *fit) {
   const struct sf_tensor_view *v = fit->v;
   struct lines rows, cols;
   double *row_errors, *col_errors;
-  if (fit->is_inside || v->is_norm || sf_diagnosis_says_why(&fit->best)) return;
+  if (fit->is_inside || v->is_norm || sf_diagnosis_says_why(&fit->best) || strcmp(fit->best.cause, "zeros") == 0) return;
   if (!find_worst(fit, &row_errors, &col_errors)) return;
   if (!lines_alloc(&rows, fit, v->shape.rows) || !lines_alloc(&cols, fit, v->shape.cols)) return;
   const double allowed = WRONG * v->noise / sqrt((double)(v->shape.rows * v->shape.cols));
