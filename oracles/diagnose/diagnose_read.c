@@ -151,7 +151,9 @@ static void suppose_rows(const struct reading *reading) {
   exchange_blocks(of, b, seq, 1);
   order_rows(reading, of);
   suppose_out(reading, SF_DIAGNOSIS_PERMUTED, "rows by sequence", "came from rows that lie sequence by sequence%s", "");
-  if (reading->s->slot->expected->id.kind == SF_KIND_WGRAD) { /* of sums over rows */
+  const struct sf_expected *own = reading->s->slot->expected;
+  const enum sf_module_class cls = reading->s->list->collector->catalog->modules[own->spec.module].cls;
+  if (own->id.kind == SF_KIND_WGRAD && !sf_module_is(cls, SF_TRAIT_EMBEDDING)) { /* sums over all rows, not over those of a word */
     suppose_left_out_rows(reading);
     for (int32_t i = 0; i < count; i++) suppose_rows_of_each(reading, &ways[i], FIRST_VARIANT * (i + 1));
   }
