@@ -1,6 +1,7 @@
 #include "harness/base/nearest.h"
 #include "harness/base/sinks.h"
 #include "harness/device/device.h"
+#include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
 
 #include <errno.h>
@@ -24,6 +25,11 @@ static int finish(int code) {
   if (code == 3) return code;
   sf_print(stderr, "shardfuzz: standard output could not be written%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "");
   return 3;
+}
+
+static int end(int code) {
+  sf_common_framework_end();
+  return finish(code);
 }
 
 /* A limit on processor time that is soft and hard at once ends a process without a word: SIGXCPU, a second earlier, says which limit it
@@ -77,7 +83,7 @@ static int run(const char *name, int argc, char **argv) {
   }
   if (strcmp(name, "mpi-worker") == 0) return finish(sf_command_mpi_worker(argc, argv));
   for (size_t i = 0; i < COMMAND_COUNT; i++)
-    if (strcmp(name, commands[i]->name) == 0) return finish(sf_command_main(commands[i], argc, argv));
+    if (strcmp(name, commands[i]->name) == 0) return end(sf_command_main(commands[i], argc, argv));
   return refuse(name);
 }
 

@@ -2,12 +2,15 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/sinks.h"
+#include "harness/base/system/local_socket.h"
 #include "harness/worker/shell.h"
 #include "harness/worker/starved.h"
+#include "harness/worker/zygote.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +18,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 /* A set that died has LAST_WORDS_MS to print why; a launcher whose ranks are gone has CLEAN_MS to remove its session's files. */
@@ -79,15 +81,31 @@ static double seconds_of_children(void) {
   return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
+/* Returns the processor seconds that the ranks have used; infinity when nobody knows. A leader that does not end its ranks is dead or
+ * stopped. */
+static double end_forked(struct sf_rank_set *set) {
+  const double seconds = sf_zygote_end(set->leader_fd);
+  set->leader_fd = -1;
+  for (int32_t i = 0; seconds < 0 && i < set->count; i++) {
+    if (set->ranks[i].pid > 0) kill(set->ranks[i].pid, SIGKILL);
+  }
+  return seconds < 0 ? INFINITY : seconds;
+}
+
 /* A rank that reaches its limit on processor time is not our child: only its launcher sees the signal. We see what the whole set has used,
  * since the watcher waits for it: if that is clearly less than the limit, the limit was not the cause. The kernel counts the limit in ticks
  * of its clock, and may find it reached a little early. */
 static void end_processes(struct sf_rank_set *set) {
   struct rlimit limit;
-  const double before = seconds_of_children();
-  sf_watcher_end(&set->watcher);
+  double seconds = -seconds_of_children();
+  if (set->leader_fd >= 0) {
+    seconds = end_forked(set);
+  } else {
+    sf_watcher_end(&set->watcher);
+    seconds += seconds_of_children();
+  }
   const bool limited = getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  set->may_be_spent = limited && !(seconds_of_children() - before < 0.75 * (double)limit.rlim_cur);
+  set->may_be_spent = limited && !(seconds < 0.75 * (double)limit.rlim_cur);
 }
 
 static void close_fd(int *fd) {
@@ -142,7 +160,7 @@ bool sf_rank_set_wait(struct sf_rank_set *set, int fd, int timeout_ms) {
   struct pollfd *own = set->fds + set->count;
   for (int32_t i = 0; i < set->count; i++) set->fds[i] = (struct pollfd){set->ranks[i].fd, POLLIN, 0};
   own[FD_OWNER] = (struct pollfd){fd, POLLIN, 0};
-  own[FD_WATCHER] = (struct pollfd){set->watcher.told, POLLIN, 0};
+  own[FD_WATCHER] = (struct pollfd){set->leader_fd >= 0 ? set->leader_fd : set->watcher.told, POLLIN, 0};
   own[FD_OUTPUT] = (struct pollfd){set->output_fd, POLLIN, 0};
   own[FD_LISTEN] = (struct pollfd){set->listen_fd, POLLIN, 0};
   sf_wait_moment(set->fds, set->count + FD_COUNT, timeout_ms);
@@ -184,7 +202,9 @@ static bool welcome(struct sf_rank_set *set, int32_t *at, struct sf_worker_repor
   const char *wrong = NULL;
   json_int_t version = 0, rank = -1, world = 0;
   json_t *hello = sf_rank_line_parse(line, length, &wrong);
-  if (hello && json_unpack(hello, "{s:I, s:I, s:I}", "hello", &version, "rank", &rank, "ranks", &world) != 0) wrong = "is no hello";
+  int forks = 0;
+  if (hello && json_unpack(hello, "{s:I, s:I, s:I, s?b}", "hello", &version, "rank", &rank, "ranks", &world, "forks", &forks) != 0)
+    wrong = "is no hello";
   json_decref(hello);
   if (wrong) {
     sf_rank_set_fail(set, report, SF_WORKER_GARBLED, "the first line of a rank %s: %.120s", wrong, line);
@@ -199,6 +219,7 @@ static bool welcome(struct sf_rank_set *set, int32_t *at, struct sf_worker_repor
     const struct sf_rank other = set->ranks[rank];
     set->ranks[rank] = set->ranks[*at];
     set->ranks[rank].greeted = true;
+    set->is_zygote = forks && *set->zygote_path;
     if (rank != *at) set->ranks[*at] = other;
     *at = (int32_t)rank;
     return true;
@@ -264,34 +285,23 @@ static bool wait_for_hellos(struct sf_rank_set *set, struct sf_worker_report *re
   return true;
 }
 
-static int socket_of(const char *path, struct sockaddr_un *address) {
-  *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-  snprintf(address->sun_path, sizeof address->sun_path, "%s", path);
-  return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-}
-
 int sf_rank_connect(const char *socket_path, int32_t rank, int32_t ranks) {
-  struct sockaddr_un address;
   char hello[80];
-  int fd = socket_of(socket_path, &address);
+  int fd = sf_socket_connect(socket_path);
   snprintf(hello, sizeof hello, "{\"hello\": 1, \"rank\": %d, \"ranks\": %d}\n", rank, ranks);
-  const bool connected = fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0;
-  if (!connected || !sf_fd_write(fd, hello, strlen(hello))) close_fd(&fd);
+  if (fd >= 0 && !sf_fd_write(fd, hello, strlen(hello))) close_fd(&fd);
   return fd;
 }
 
 /* --- start ------------------------------------------------------------------------------------------------------ */
 
 static enum sf_status listen_in(struct sf_rank_set *set, const char *folder, struct sf_error *error) {
-  struct sockaddr_un address;
   /* Sets use the same folder one after the other; no two start in the same nanosecond. */
   const int length =
       snprintf(set->socket_path, sizeof set->socket_path, "%s/socket-%llx", folder, (unsigned long long)(sf_clock_seconds() * 1e9));
   if (length >= (int)sizeof set->socket_path) return sf_error_set(error, SF_EUSAGE, "%s: the path is too long for a socket", folder);
-  set->listen_fd = socket_of(set->socket_path, &address);
-  if (set->listen_fd >= 0 && bind(set->listen_fd, (struct sockaddr *)&address, sizeof address) == 0 &&
-      listen(set->listen_fd, set->count) == 0)
-    return SF_OK;
+  set->listen_fd = sf_socket_listen(set->socket_path, set->count);
+  if (set->listen_fd >= 0) return SF_OK;
   return sf_error_set(error, SF_EIO, "%s: %s", set->socket_path, sf_errno_text(errno).text);
 }
 
@@ -344,15 +354,36 @@ static enum sf_status fork_launcher(struct sf_rank_set *set, const char *command
   return SF_OK;
 }
 
+static enum sf_status fork_ranks(struct sf_rank_set *set, const struct sf_rank_set_options *options, struct sf_error *error) {
+  int output[2];
+  if (pipe2(output, O_CLOEXEC) != 0)
+    return sf_error_set(error, SF_EIO, "a set of ranks could not be started: %s", sf_errno_text(errno).text);
+  set->leader_fd = sf_zygote_fork(options->zygote, options->ranks, set->socket_path, output[1], options->held);
+  const int cause = errno;
+  close(output[1]);
+  set->output_fd = output[0];
+  fcntl(set->output_fd, F_SETFL, O_NONBLOCK);
+  if (set->leader_fd >= 0) return SF_OK;
+  return sf_error_set(error, SF_EIO, "the process that forks ranks is gone: %s", sf_errno_text(cause).text);
+}
+
 /* Runs exec LAUNCHER COMMAND, with the socket's path in the environment. */
 static enum sf_status start_launcher(struct sf_rank_set *set, const struct sf_rank_set_options *options, struct sf_error *error) {
   struct sf_text command = {0};
   enum sf_status status = listen_in(set, options->folder, error);
   if (status != SF_OK) return status;
+  if (options->zygote) return fork_ranks(set, options, error);
   append_library(&command);
   sf_text_append(&command, "SHARDFUZZ_SOCKET=");
   sf_shell_append(&command, set->socket_path);
-  sf_text_append(&command, "; export SHARDFUZZ_SOCKET; exec ");
+  sf_text_append(&command, "; export SHARDFUZZ_SOCKET; ");
+  if (options->may_fork) {
+    snprintf(set->zygote_path, sizeof set->zygote_path, "%s.z", set->socket_path);
+    sf_text_append(&command, "SHARDFUZZ_ZYGOTE=");
+    sf_shell_append(&command, set->zygote_path);
+    sf_text_append(&command, "; export SHARDFUZZ_ZYGOTE; ");
+  }
+  sf_text_append(&command, "exec ");
   sf_shell_launcher(&command, options->launcher, options->ranks);
   sf_text_append(&command, " %s", options->command);
   status = command.failed ? SF_ENOMEM : fork_launcher(set, command.data, options, error);
@@ -364,8 +395,12 @@ enum sf_status sf_rank_set_start(struct sf_rank_set *out, struct sf_worker_repor
   struct sf_error error = {SF_OK, ""};
   memset(report, 0, sizeof *report);
   report->rank = -1;
-  *out = (struct sf_rank_set){
-      .stop = options->stop, .silent_seconds = options->silent_seconds, .listen_fd = -1, .output_fd = -1, .watcher.told = -1};
+  *out = (struct sf_rank_set){.stop = options->stop,
+                              .silent_seconds = options->silent_seconds,
+                              .leader_fd = -1,
+                              .listen_fd = -1,
+                              .output_fd = -1,
+                              .watcher.told = -1};
   out->ranks = sf_alloc((size_t)options->ranks * sizeof *out->ranks);
   out->fds = sf_alloc(((size_t)options->ranks + FD_COUNT) * sizeof *out->fds);
   if (out->ranks) out->count = options->ranks;

@@ -1,6 +1,6 @@
-/* A set of ranks that a launcher (mpirun) starts on this machine: how it is started, how its ranks connect, how it is waited for, how it
- * ends, and what its processes printed last. What is asked of the ranks is the owner's: JSON lines of a framework (worker_set.h), or jobs
- * for the built-in layers, which a process of a pool passes on (harness/run/process/launch.c).
+/* A set of ranks that a launcher (mpirun) starts on this machine, or a zygote forks: how it is started, how its ranks connect, how it is
+ * waited for, how it ends, and what its processes printed last. What is asked of the ranks is the owner's: JSON lines of a framework
+ * (worker_set.h), or jobs for the built-in layers, which a process of a pool passes on (harness/run/process/launch.c).
  *
  * Every rank finds a Unix socket by the environment's SHARDFUZZ_SOCKET, connects, and says {"hello": 1, "rank": R, "ranks": N}. The
  * launcher is the ward of a watcher. */
@@ -22,6 +22,8 @@ struct sf_rank_set_options {
   const char *command;  /* for /bin/sh, after the launcher: the words that it is to run on every rank */
   const char *launcher; /* with {n}, such as "mpirun --oversubscribe -n {n}" */
   int32_t ranks;        /* >= 1 */
+  const char *zygote;   /* NULL, or the socket of a zygote (zygote.h) that forks the ranks: then command and launcher are not used */
+  bool may_fork;        /* of one rank: it is told that it may become a zygote */
   double start_seconds; /* for all ranks to say hello */
   const char *folder;   /* an existing folder of ours for the socket */
   int held;             /* the folder's lock (sf_temporary), which is held until every process of the set has ended; -1: none */
@@ -78,9 +80,11 @@ struct sf_rank_set {
   double silent_seconds;   /* as in the options */
   int64_t id;              /* of worker_set.h: of the current or last request */
   bool over, may_be_spent; /* it has ended; as in the report */
+  bool is_zygote;          /* its rank has said that it forks sets, for those who ask at zygote_path; it runs nothing itself */
   struct sf_watcher watcher;
+  int leader_fd; /* of ranks that a zygote forked, else -1 */
   int listen_fd, output_fd;
-  char socket_path[SF_SOCKET_PATH_TEXT];
+  char socket_path[SF_SOCKET_PATH_TEXT], zygote_path[SF_SOCKET_PATH_TEXT];
   char output[SF_WORKER_OUTPUT_TEXT]; /* end of what was printed */
   size_t output_length;
 };

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+const char *const sf_shell_launcher_default = "mpirun --oversubscribe -n {n}";
+
 enum sf_status sf_shell_launcher_check(const char *launcher, struct sf_error *error) {
   if (strstr(launcher, "{n}")) return SF_OK;
   return sf_error_set(

@@ -4,7 +4,7 @@ import unittest
 import torch
 from torch import nn
 
-from shardfuzz.perturb import EPSILON, Perturbation, jitter
+from shardfuzz.perturb import EPSILON, Jitter, Perturbation
 from shardfuzz.split import SPLITS, split_operation
 import worlds
 
@@ -64,18 +64,28 @@ class Split(unittest.TestCase):
 
 class Stored(unittest.TestCase):
     def test_jitter_stays_within_its_size(self):
-        generator = torch.Generator().manual_seed(3)
+        jitter = Jitter(3)
         for dtype, relative in [(torch.float32, 2.0**-23), (torch.float64, 2.0**-52), (torch.bfloat16, 2.0**-8), (torch.float16, 2.0**-11)]:
             values = torch.randn(4096, dtype=torch.float64).to(dtype)
-            moved = ((jitter(values, relative, generator).double() - values.double()) / values.double()).abs()
+            moved = ((jitter(values, relative).to(dtype).double() - values.double()) / values.double()).abs()
             self.assertGreater(moved.max(), relative / 2)
             self.assertLessEqual(moved.max(), 2 * EPSILON[dtype])
             self.assertGreater((moved > 0).double().mean(), 0.2)
 
+    def test_tensors_that_draw_together_and_alone_are_alike(self):
+        jitter, factors = Jitter(3), []
+        for count in (64, Jitter.POOL):
+            values = torch.ones(count, dtype=torch.float64)
+            factors += [torch.stack([jitter(values, 0.5) for _ in range(4 * Jitter.POOL // count)])]
+        for drawn in factors:
+            self.assertLess((drawn.mean() - 1).abs(), 0.01)
+            self.assertLess((drawn.std() - 0.5 / 3**0.5).abs(), 0.01)
+            self.assertFalse(torch.equal(drawn[0], drawn[1]))
+
     def test_jitter_leaves_infinities_and_zeros(self):
         for dtype in (torch.bfloat16, torch.float32):
             values = torch.tensor([float("inf"), float("-inf"), 0.0] * 8, dtype=dtype)
-            self.assertTrue(torch.equal(jitter(values, 2.0**-8, torch.Generator()), values))
+            self.assertTrue(torch.equal(Jitter(1)(values, 2.0**-8).to(dtype), values))
 
     def test_stored_results_move_once_and_moved_data_not_at_all(self):
         x = torch.rand(64) + 1

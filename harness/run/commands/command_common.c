@@ -238,11 +238,22 @@ static enum sf_status fill_plants(struct sf_campaign_options *out, const struct 
 
 /* --- frameworks ------------------------------------------------------------------------------------------------- */
 
+/* The worker's first process, and what it said of itself. */
+static struct sf_framework *first_of_framework;
+
+static int32_t count_cores(void) {
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  return cores < 1 ? 1 : (int32_t)cores;
+}
+
 enum sf_status sf_common_framework_start(struct sf_common_framework *out, const struct sf_common_flags *flags, const char *target,
                                          struct sf_error *error) {
   memset(out, 0, sizeof *out);
+  const int32_t cores = count_cores(), jobs = flags->jobs ? (int32_t)flags->jobs : cores;
   out->options = (struct sf_framework_options){.command = out->command,
-                                               .launcher = flags->launcher ? flags->launcher : "mpirun --oversubscribe -n {n}",
+                                               .may_fork = !flags->launcher,
+                                               .ranks_max = cores > jobs ? 2 * cores / jobs : 2,
+                                               .launcher = flags->launcher ? flags->launcher : sf_shell_launcher_default,
                                                .start_seconds = 120,
                                                .silent_seconds = flags->deadline_ms ? (double)flags->deadline_ms / 1000 : 60,
                                                .stop = &sf_interrupted};
@@ -254,8 +265,20 @@ enum sf_status sf_common_framework_start(struct sf_common_framework *out, const 
   if (flags->backend != SF_BACKEND_SIM)
     return sf_error_set(error, SF_EUSAGE, "--backend %s: a framework's ranks run under its own launcher (--launcher)",
                         sf_backend_names[flags->backend]);
-  const enum sf_status status = sf_shell_launcher_check(out->options.launcher, error);
-  return status == SF_OK ? sf_framework_command(out->command, sizeof out->command, target, flags->framework_path, error) : status;
+  enum sf_status status = sf_shell_launcher_check(out->options.launcher, error);
+  if (status == SF_OK) status = sf_framework_command(out->command, sizeof out->command, target, flags->framework_path, error);
+  if (status == SF_OK) status = sf_framework_open(&first_of_framework, &out->options, error);
+  if (status != SF_OK) return status;
+  out->first = first_of_framework;
+  out->options.zygote = sf_framework_zygote(out->first);
+  out->options.may_fork = false;
+  sf_framework_rest(first_of_framework);
+  return SF_OK;
+}
+
+void sf_common_framework_end(void) {
+  sf_framework_destroy(first_of_framework);
+  first_of_framework = NULL;
 }
 
 void sf_common_replay_options(struct sf_text *out, const struct sf_common_flags *flags) {
@@ -275,10 +298,10 @@ void sf_common_replay_options(struct sf_text *out, const struct sf_common_flags 
 static void pool_of_framework(struct sf_pool_options *out, const struct sf_common_framework *framework,
                               const struct sf_common_flags *flags) {
   memset(out, 0, sizeof *out);
-  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  out->processes = flags->jobs ? (int32_t)flags->jobs : cores < 1 ? 1 : (int32_t)cores;
+  out->processes = flags->jobs ? (int32_t)flags->jobs : count_cores();
   out->gemm = sf_cpu_gemm_default();
   out->framework = &framework->options;
+  out->description = sf_framework_description(framework->first);
 }
 
 /* The pool for cases of operations. */
@@ -344,15 +367,13 @@ static enum sf_status campaign_of_framework(struct sf_campaign_options *out, con
   static struct sf_common_framework framework;
   sf_space_init(&out->space);
   enum sf_status status = sf_common_framework_start(&framework, flags, flags->target, error);
-  if (status == SF_OK) status = sf_framework_ask_description(&framework.description, &framework.options, error);
   if (status != SF_OK) return status;
   out->framework = &framework.space;
-  framework.space.description = framework.description;
+  framework.space.description = sf_framework_description(framework.first);
   framework.space.ranks_max = (int32_t)(flags->max_ranks ? flags->max_ranks : FRAMEWORK_RANKS_DEFAULT);
-  snprintf(out->space.target, sizeof out->space.target, "%s", sf_description_name(framework.description));
+  snprintf(out->space.target, sizeof out->space.target, "%s", sf_description_name(framework.space.description));
   status = fix_choices(&framework.space, flags, error);
   pool_of_framework(&out->pool, &framework, flags);
-  out->pool.description = framework.description;
   return status;
 }
 
@@ -424,7 +445,6 @@ void sf_campaign_options_clear(struct sf_campaign_options *options) {
   options->replay_options = NULL;
   sf_cover_destroy(options->cover);
   options->cover = NULL;
-  if (options->framework) sf_description_destroy((struct sf_description *)(uintptr_t)options->framework->description);
   options->framework = NULL;
 }
 

@@ -99,8 +99,8 @@ void sf_common_defaults_of_case(void *flags);
  * texts. */
 struct sf_common_framework {
   char command[SF_FRAMEWORK_COMMAND_TEXT];
-  struct sf_framework_options options;
-  struct sf_description *description;
+  struct sf_framework_options options; /* with the zygote of the worker's first process, if it is one */
+  const struct sf_framework *first;    /* as the worker described itself */
   struct sf_choice_space space;
 };
 /* SF_EUSAGE for an option that operations do not have. */
@@ -110,9 +110,11 @@ struct sf_subject;
 int32_t sf_common_shrink_budget(const struct sf_common_flags *flags, const struct sf_subject *subject);
 /* Appends the options, for a shell, with which a case of the flags' framework is replayed. */
 void sf_common_replay_options(struct sf_text *out, const struct sf_common_flags *flags);
-/* How the target's worker is started. SF_EUSAGE. */
+/* Starts the target's worker, which describes itself: at most once in a process. SF_EUSAGE, and as sf_framework_open. */
 enum sf_status sf_common_framework_start(struct sf_common_framework *out, const struct sf_common_flags *flags, const char *target,
                                          struct sf_error *error) SF_MUST_USE;
+/* Ends what the process has started of a framework. To be called once, after a command. */
+void sf_common_framework_end(void);
 /* For commands that run one case: names that are not there are refused, and the pool is made for it: of the built-in layers and plugins, or
  * of its framework's worker, which *framework then describes. The flags' target takes the place of the case's own. path: of the case's
  * file, for errors. */
@@ -122,7 +124,7 @@ enum sf_status sf_common_pool_of_case(struct sf_pool_options *pool, struct sf_co
 /* Everything of the options but cases, seconds, store_path, resume, progress. Release with sf_campaign_options_clear. argv0 of a launcher's
  * ranks is this program (/proc/self/exe). */
 enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct sf_common_flags *flags, struct sf_error *error) SF_MUST_USE;
-void sf_campaign_options_clear(struct sf_campaign_options *options); /* and the framework's description */
+void sf_campaign_options_clear(struct sf_campaign_options *options);
 /* The pool part alone, for commands without a space. */
 enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_common_flags *flags, int32_t ranks,
                               struct sf_error *error) SF_MUST_USE;

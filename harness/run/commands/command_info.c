@@ -115,17 +115,15 @@ static void print_fields(const struct sf_description *description) {
 
 static int list_framework(const struct list_flags *flags) {
   struct sf_error error = {SF_OK, ""};
-  struct sf_description *description = NULL;
   static struct sf_common_framework framework;
-  enum sf_status status = sf_common_framework_start(&framework, &flags->common, flags->common.target, &error);
-  if (status == SF_OK) status = sf_framework_ask_description(&description, &framework.options, &error);
+  const enum sf_status status = sf_common_framework_start(&framework, &flags->common, flags->common.target, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
+  const struct sf_description *description = sf_framework_description(framework.first);
   print_fields(description);
   for (int32_t i = 0; i < sf_description_rule_count(description); i++) {
     const char *reason = sf_description_rule_reason(description, i); /* rules of one reason follow each other */
     if (i == 0 || strcmp(reason, sf_description_rule_reason(description, i - 1)) != 0) sf_print(stdout, "refused: %s\n", reason);
   }
-  sf_description_destroy(description);
   return 0;
 }
 

@@ -211,7 +211,9 @@ static enum sf_status run_cases(struct session *s, struct sf_error *error) {
 static enum sf_status open_framework(struct session *s, struct sf_error *error) {
   const struct worker_flags *flags = s->flags;
   const struct sf_framework_options framework_options = {.command = flags->arguments.items[0],
-                                                         .launcher = flags->launcher,
+                                                         .launcher = flags->launcher ? flags->launcher : sf_shell_launcher_default,
+                                                         .may_fork = !flags->launcher,
+                                                         .ranks_max = 2 * SF_WORKER_RANKS_MAX,
                                                          .start_seconds = (double)flags->start_ms / 1000,
                                                          .silent_seconds = (double)flags->deadline_ms / 1000,
                                                          .draws = (int32_t)flags->draws,
@@ -219,7 +221,7 @@ static enum sf_status open_framework(struct session *s, struct sf_error *error) 
                                                          .keep = flags->traces,
                                                          .stop = &sf_interrupted};
   struct sf_worker_report ended;
-  enum sf_status status = sf_shell_launcher_check(flags->launcher, error);
+  enum sf_status status = sf_shell_launcher_check(framework_options.launcher, error);
   if (status == SF_OK) status = sf_output_check(flags->record, error);
   if (status == SF_OK && flags->traces) status = sf_make_directories(flags->traces, error);
   if (status != SF_OK) return status;
@@ -255,7 +257,6 @@ static int run(void *context) {
 
 static void set_defaults(void *context) {
   struct worker_flags *flags = context;
-  flags->launcher = "mpirun --oversubscribe -n {n}";
   flags->start_ms = flags->deadline_ms = 60000;
 }
 

@@ -7,6 +7,7 @@
 #include "harness/base/system/temporary.h"
 #include "harness/check/whole.h"
 #include "harness/run/framework/framework_judge.h"
+#include "harness/run/framework/framework_sets.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -19,15 +20,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* SETS_MAX sets stay alive; a set of one rank is always among them. START_ATTEMPTS: a second attempt in case the machine was busy. */
-enum { SETS_MAX = 4, START_ATTEMPTS = 2, UNSTARTED_MAX = 3, STAGES_MAX = 4, KEEP_LENGTH = 340, MEMORY_TEXT = 50 };
+enum { UNSTARTED_MAX = 3, STAGES_MAX = 4, KEEP_LENGTH = 340, MEMORY_TEXT = 50 };
 static const double ROOM_BYTES = 256e6; /* with less room, /dev/shm is too small for traces */
-
-struct kept_set {
-  int32_t ranks; /* 0: place is free */
-  int64_t used;  /* number of the last request */
-  struct sf_rank_set *set;
-};
 
 struct sf_framework {
   struct sf_framework_options options;
@@ -36,74 +30,13 @@ struct sf_framework {
   int32_t draws_made;                /* perturbed runs of that reference */
   char *reference_text;              /* the logical function that it computes */
   char anchors[SF_FRAMEWORK_PATH];   /* folder of the candidate's tensors, which the reference is given; empty = it computes its own */
-  struct kept_set sets[SETS_MAX];
+  struct sf_framework_sets sets;
   json_t *described;
   struct sf_description *description;
-  int64_t cases, requests, restarts;
+  int64_t cases;
   int32_t unstarted; /* cases in a row whose set did not start */
   bool supposes;     /* a finding's diagnosis may run the reference with mistakes */
 };
-
-/* --- sets ------------------------------------------------------------------------------------------------------- */
-
-static struct kept_set *place_of(struct sf_framework *f, int32_t ranks) {
-  struct kept_set *oldest = NULL;
-  for (int32_t i = 0; i < SETS_MAX; i++) {
-    if (f->sets[i].ranks == ranks) return &f->sets[i];
-  }
-  for (int32_t i = 0; i < SETS_MAX; i++) {
-    struct kept_set *kept = &f->sets[i];
-    if (kept->ranks == 0) return kept;
-    if (kept->ranks != 1 && (!oldest || kept->used < oldest->used)) oldest = kept;
-  }
-  sf_worker_set_end(oldest->set);
-  memset(oldest, 0, sizeof *oldest);
-  return oldest;
-}
-
-static void drop_set(struct sf_framework *f, struct kept_set *kept) {
-  sf_worker_set_end(kept->set);
-  memset(kept, 0, sizeof *kept);
-  f->restarts++;
-}
-
-/* Finds or starts a set of that many ranks. Without a set, the report is not ANSWERED and says why. */
-static enum sf_status find_set(struct sf_framework *f, struct kept_set **out, struct sf_worker_report *report, int32_t ranks) {
-  struct kept_set *kept = place_of(f, ranks);
-  const struct sf_rank_set_options options = {.command = f->options.command,
-                                              .launcher = f->options.launcher,
-                                              .ranks = ranks,
-                                              .start_seconds = f->options.start_seconds,
-                                              .silent_seconds = f->options.silent_seconds,
-                                              .folder = f->folder.path,
-                                              .held = f->folder.lock,
-                                              .stop = f->options.stop};
-  memset(report, 0, sizeof *report);
-  report->rank = -1;
-  if (kept->set && !sf_worker_set_is_sound(kept->set)) drop_set(f, kept);
-  for (int32_t attempt = 0; !kept->set && attempt < START_ATTEMPTS && report->end != SF_WORKER_STOPPED; attempt++) {
-    const enum sf_status status = sf_worker_set_start(&kept->set, report, &options);
-    if (status == SF_ENOMEM) return status;
-    if (status != SF_OK) f->restarts++;
-  }
-  if (kept->set) kept->ranks = ranks;
-  *out = kept;
-  return SF_OK;
-}
-
-/* Takes the request. */
-static enum sf_status ask(struct sf_framework *f, struct sf_worker_report *report, json_t *request, int32_t ranks) {
-  struct kept_set *kept = NULL;
-  enum sf_status status = request ? find_set(f, &kept, report, ranks) : SF_ENOMEM;
-  if (status == SF_OK && kept->set) {
-    kept->used = ++f->requests;
-    status = sf_worker_set_ask(kept->set, report, request);
-    if (!sf_worker_goes_on(report->end)) drop_set(f, kept);
-  }
-  json_decref(request);
-  if (status == SF_OK && report->end == SF_WORKER_STOPPED) status = SF_ECANCELLED;
-  return status;
-}
 
 /* --- runs ------------------------------------------------------------------------------------------------------- */
 
@@ -190,15 +123,15 @@ static void excuse_processes(struct sf_framework_outcome *out, const struct sf_w
   snprintf(out->what.text, sizeof out->what.text, "no more processes can be started: %s: %s", sf_errno_text(EAGAIN).text, report->text);
 }
 
-/* Runs the request into folder, and takes it. A set that ran out of processor time may have used it for earlier cases, so a fresh set gets
- * a second attempt. */
+/* Runs the request into folder, and takes it. A set that ran out of processor time may have used it for earlier cases, and one whose zygote
+ * died had no choice, so a fresh set gets a second attempt. */
 static enum sf_status ask_to_run(struct sf_framework *f, struct sf_worker_report *report, json_t *request, int32_t ranks,
                                  const char *folder, struct sf_error *error) {
-  enum sf_status status = ask(f, report, json_incref(request), ranks);
-  if (status == SF_OK && report->may_be_spent) {
+  enum sf_status status = sf_framework_sets_ask(&f->sets, report, json_incref(request), ranks);
+  if (status == SF_OK && (report->may_be_spent || f->sets.died_with_zygote)) {
     sf_worker_report_clear(report);
     status = make_folder(folder, error);
-    if (status == SF_OK) status = ask(f, report, json_incref(request), ranks);
+    if (status == SF_OK) status = sf_framework_sets_ask(&f->sets, report, json_incref(request), ranks);
   }
   json_decref(request);
   return status;
@@ -412,6 +345,14 @@ static enum sf_status make_work_folder(struct sf_framework *f, struct sf_error *
   if (sf_temporary_create(&f->folder, memory, &detail) != SF_OK)
     return sf_error_set(error, SF_EUSAGE, "no folder for traces: %s", detail.text);
   sf_temporary_keep(&f->folder);
+  f->sets.start = (struct sf_rank_set_options){.command = f->options.command,
+                                               .launcher = f->options.launcher,
+                                               .may_fork = f->options.may_fork,
+                                               .start_seconds = f->options.start_seconds,
+                                               .silent_seconds = f->options.silent_seconds,
+                                               .folder = f->folder.path,
+                                               .held = f->folder.lock,
+                                               .stop = f->options.stop};
   return SF_OK;
 }
 
@@ -538,7 +479,8 @@ enum sf_status sf_framework_run(struct sf_framework *f, struct sf_framework_outc
 enum sf_status sf_framework_ask_script(struct sf_framework *f, char *out, size_t size, const json_t *complete, const char *first,
                                        struct sf_error *error) {
   struct sf_worker_report report;
-  enum sf_status status = ask(f, &report, json_pack("{s:s, s:O, s:s}", "request", "script", "case", complete, "first", first), 1);
+  enum sf_status status =
+      sf_framework_sets_ask(&f->sets, &report, json_pack("{s:s, s:O, s:s}", "request", "script", "case", complete, "first", first), 1);
   const char *text = json_string_value(json_object_get(report.value, "script"));
   if (status == SF_OK && report.end != SF_WORKER_ANSWERED)
     status = sf_error_set(error, SF_EIO, "the worker wrote no script: %.300s", report.text);
@@ -556,7 +498,7 @@ bool sf_framework_is_exhausted(const struct sf_framework *f) { return f->unstart
 /* --- life ------------------------------------------------------------------------------------------------------- */
 
 static enum sf_status ask_description(struct sf_framework *f, struct sf_worker_report *report, struct sf_error *error) {
-  enum sf_status status = ask(f, report, json_pack("{s:s}", "request", "describe"), 1);
+  enum sf_status status = sf_framework_sets_describe(&f->sets, report);
   if (status != SF_OK) return status;
   if (report->end != SF_WORKER_ANSWERED)
     return sf_error_set(error, SF_EIO, "the worker does not describe itself: %.400s%s%.*s", report->text,
@@ -572,6 +514,8 @@ enum sf_status sf_framework_create(struct sf_framework **out, struct sf_worker_r
   struct sf_framework *f = sf_alloc(sizeof *f);
   if (!f) return SF_ENOMEM;
   f->options = *options;
+  f->sets.ranks_max = options->ranks_max;
+  if (options->zygote) snprintf(f->sets.zygote, sizeof f->sets.zygote, "%s", options->zygote);
   enum sf_status status = SF_OK;
   if (options->keep && strlen(options->keep) > KEEP_LENGTH)
     status = sf_error_set(error, SF_EUSAGE, "%.60s..: the path for traces is too long, at most %d bytes", options->keep, KEEP_LENGTH);
@@ -586,7 +530,7 @@ enum sf_status sf_framework_create(struct sf_framework **out, struct sf_worker_r
 
 void sf_framework_destroy(struct sf_framework *f) {
   if (!f) return;
-  for (int32_t i = 0; i < SETS_MAX; i++) sf_worker_set_end(f->sets[i].set);
+  sf_framework_sets_end(&f->sets);
   sf_temporary_remove(&f->folder);
   json_decref(f->described);
   sf_description_destroy(f->description);
@@ -594,6 +538,14 @@ void sf_framework_destroy(struct sf_framework *f) {
   sf_free(f);
 }
 
+void sf_framework_rest(struct sf_framework *f) {
+  if (!f) return;
+  sf_framework_sets_rest(&f->sets);
+  if (!*f->sets.zygote)
+    sf_temporary_remove(&f->folder); /* a zygote listens in it, or forks sets so fast that the reference is worth keeping */
+}
+
+const char *sf_framework_zygote(const struct sf_framework *f) { return *f->sets.zygote ? f->sets.zygote : NULL; }
 const struct sf_description *sf_framework_description(const struct sf_framework *f) { return f->description; }
 const json_t *sf_framework_described(const struct sf_framework *f) { return f->described; }
-int64_t sf_framework_restarts(const struct sf_framework *f) { return f->restarts; }
+int64_t sf_framework_restarts(const struct sf_framework *f) { return f->sets.restarts; }

@@ -13,6 +13,9 @@ enum { SF_FRAMEWORK_TEXT = SF_TENSOR_NAME_TEXT, SF_FRAMEWORK_PATH = 400 };
 
 struct sf_framework_options {
   const char *command, *launcher; /* as in struct sf_rank_set_options */
+  bool may_fork;                  /* a worker that can fork its ranks does, and the launcher starts its first process alone */
+  const char *zygote;             /* NULL, or the socket of a worker's process that forks ranks already */
+  int32_t ranks_max;              /* of forked ranks alive at a time, while no case needs more */
   double start_seconds, silent_seconds;
   int32_t draws;      /* perturbed runs; 0: as many as the worker wants */
   const char *memory; /* folder to keep traces in while they are judged; NULL: /dev/shm, or /tmp where that has little room */
@@ -48,7 +51,11 @@ void sf_framework_destroy(struct sf_framework *framework); /* ends every set, re
 /* What the worker answered `describe` with; lives as long as the framework. */
 const struct sf_description *sf_framework_description(const struct sf_framework *framework);
 const json_t *sf_framework_described(const struct sf_framework *framework); /* as the worker said it */
-int64_t sf_framework_restarts(const struct sf_framework *framework);        /* sets that were ended before their time */
+/* The socket where the worker forks ranks, for other processes; NULL: a launcher starts them. Lives as long as the framework. */
+const char *sf_framework_zygote(const struct sf_framework *framework);
+/* Ends its sets, and without a zygote removes its temporary folder too; the next run makes them again. Takes NULL. */
+void sf_framework_rest(struct sf_framework *framework);
+int64_t sf_framework_restarts(const struct sf_framework *framework); /* sets that were ended before their time */
 
 /* Runs a complete case. Whatever the worker does is an outcome, and so is anything that this machine lacks for the case. SF_ECANCELLED
  * when stopped; SF_EUSAGE when the folder for traces is gone; SF_ENOMEM. */

@@ -62,19 +62,15 @@ enum sf_status sf_framework_command(char *out, size_t size, const char *target, 
   return fits ? SF_OK : sf_error_set(error, SF_EUSAGE, "--target: the worker's command is too long");
 }
 
-enum sf_status sf_framework_ask_description(struct sf_description **out, const struct sf_framework_options *options,
-                                            struct sf_error *error) {
-  struct sf_framework *framework = NULL;
+enum sf_status sf_framework_open(struct sf_framework **out, const struct sf_framework_options *options, struct sf_error *error) {
   struct sf_worker_report report;
-  enum sf_status status = sf_framework_create(&framework, &report, options, error);
+  const enum sf_status status = sf_framework_create(out, &report, options, error);
   if (status != SF_OK) {
     struct sf_text said = {0};
     sf_line_append_all(&said, SF_SAID_PREFIX, report.output);
     sf_print_lines(stderr, said.data);
     sf_text_destroy(&said);
   }
-  if (status == SF_OK) status = sf_description_create(out, sf_framework_described(framework), error);
   sf_worker_report_clear(&report);
-  sf_framework_destroy(framework);
   return status;
 }

@@ -22,9 +22,7 @@ bool sf_framework_is_target(const char *target);
  * is not set up. */
 enum sf_status sf_framework_command(char *out, size_t size, const char *target, const char *path, struct sf_error *error) SF_MUST_USE;
 
-/* Asks a worker to describe itself; it is started for the question and ended. If it does not answer, its output goes to stderr. Fails as
- * sf_framework_create. */
-enum sf_status sf_framework_ask_description(struct sf_description **out, const struct sf_framework_options *options,
-                                            struct sf_error *error) SF_MUST_USE;
+/* sf_framework_create for the process that reports: what a worker that does not describe itself has printed goes to stderr. */
+enum sf_status sf_framework_open(struct sf_framework **out, const struct sf_framework_options *options, struct sf_error *error) SF_MUST_USE;
 
 #endif

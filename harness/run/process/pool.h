@@ -79,7 +79,7 @@ struct sf_pool_options {
   const struct sf_space *space;                 /* for shrinking; NULL: shrinking is not asked for */
   const struct sf_framework_options *framework; /* NULL, or how a framework's worker is started: then cases are that framework's */
   const struct sf_op_target *operations;        /* NULL, or the target that ranges are of */
-  const struct sf_description *description; /* with a framework: what its worker says of itself; NULL: it is asked when that is needed */
+  const struct sf_description *description; /* with a framework: what its worker says of itself */
   const char *launcher;                     /* NULL: simulated ranks. Else a command with {n}, such as "mpirun --oversubscribe -n {n}" */
   const char *self;                         /* with a launcher: path of the shardfuzz executable */
   int32_t launch_ranks;                     /* size of a rank set */

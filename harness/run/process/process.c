@@ -340,6 +340,7 @@ _Noreturn void sf_process_main(int fd, struct sf_process_page *page, struct sf_s
     memset(&result, 0, sizeof result);
     result.tag = job.tag;
     if (job.kind == SF_JOB_SHRINK) {
+      if (options->framework && options->framework->zygote) sf_framework_rest(bench.framework); /* the shrinker has sets of its own */
       sf_shrink_job(&bench.shrinkers, options, &job, &result);
     } else {
       if (!confined && sf_plugin_target_path(job.c.target)) sf_confine(true), confined = true;

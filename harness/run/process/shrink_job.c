@@ -1,4 +1,5 @@
 /* Confirms and shrinks one finding, in a process that starts further processes. */
+#include "harness/run/framework/framework.h"
 #include "harness/run/process/subject.h"
 
 #include <stdio.h>
@@ -145,6 +146,7 @@ void sf_shrink_job(struct sf_pool **kept, const struct sf_pool_options *options,
     result->outcome.status = status;
     snprintf(result->outcome.text, sizeof result->outcome.text, "no process could be started to confirm the finding");
   }
-  *kept = sf_subject_of(&job->c)->keeps_processes ? loop.pool : NULL;
+  const bool starts_at_once = options->framework && options->framework->zygote;
+  *kept = sf_subject_of(&job->c)->keeps_processes && !starts_at_once ? loop.pool : NULL;
   if (!*kept) sf_pool_destroy(loop.pool);
 }

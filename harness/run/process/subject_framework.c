@@ -17,8 +17,8 @@ static double seconds(const struct sf_pool_options *options, const struct sf_cas
 
 /* A worker has described itself to the campaign, but does not start in this process. That says nothing about the case, and the next case
  * tries again. */
-static void excuse_start(const struct sf_pool_options *options, const struct sf_case *c, struct sf_outcome *outcome) {
-  if (outcome->status == SF_OK || outcome->status == SF_ECANCELLED || !options->description) return;
+static void excuse_start(const struct sf_case *c, struct sf_outcome *outcome) {
+  if (outcome->status == SF_OK || outcome->status == SF_ECANCELLED) return;
   char reason[sizeof outcome->text];
   memcpy(reason, outcome->text, sizeof reason);
   sf_outcome_of_lack(outcome, c);
@@ -41,7 +41,7 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
     sf_outcome_turn_to_wanted(outcome, job);
   } else {
     snprintf(outcome->text, sizeof outcome->text, "%s", *error.text ? error.text : sf_status_text(outcome->status));
-    if (!bench->framework) excuse_start(bench->options, &job->c, outcome);
+    if (!bench->framework) excuse_start(&job->c, outcome);
   }
   sf_worker_report_clear(&report);
   if (outcome->status != SF_OK || outcome->verdict != SF_VERDICT_FINDING || !job->diagnose) return;
@@ -52,17 +52,9 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
 /* Only the framework's worker knows its fields. */
 static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, const struct sf_pool_options *options,
                              bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, struct sf_shrink_report *report) {
-  struct sf_description *asked = NULL;
-  const struct sf_description *description = options->description;
-  enum sf_status status = description ? SF_OK : sf_framework_ask_description(&asked, options->framework, NULL);
-  if (!description) description = asked;
-  if (status == SF_OK) {
-    const struct sf_choice_space space = {.description = description, .ranks_max = (int32_t)sf_case_ranks(&job->c)};
-    const struct sf_table table = sf_framework_table(&space);
-    status = sf_shrink_run(min, &job->c, &table, still_fails, ctx, job->budget, report);
-  }
-  sf_description_destroy(asked);
-  return status;
+  const struct sf_choice_space space = {.description = options->description, .ranks_max = (int32_t)sf_case_ranks(&job->c)};
+  const struct sf_table table = sf_framework_table(&space);
+  return sf_shrink_run(min, &job->c, &table, still_fails, ctx, job->budget, report);
 }
 
 static void tell_case(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome) {

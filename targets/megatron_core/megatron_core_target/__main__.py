@@ -57,9 +57,11 @@ def main():
 
 def run_files(cases, options):
     """Traces of case files, as the text above says. Returns the exit code."""
-    from . import shims, world
+    from shardfuzz import gloo
+
+    from . import shims
     shims.install_torch()
-    rank, ranks = world.join(os.path.join(options.out, ""))
+    rank, ranks = gloo.join(os.path.join(options.out, ""))
     shims.install_megatron()
     from .given import require_library
     from .session import Session
@@ -84,7 +86,7 @@ def run_files(cases, options):
         except Exception as error:  # whatever the package raises; other ranks end by their time limit or by mpirun
             traceback.print_exc()
             return fail(3, f"{path}: rank {rank}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
-    world.leave()
+    gloo.leave()
     return 0
 
 

@@ -4,7 +4,6 @@ import os
 
 from shardfuzz import worker
 
-from . import world
 from .case import CaseError, complete
 from .fields import CHOICES, LAYOUT, NEEDS, RANKS, SEED, on_one_device
 from .layout import groups_of
@@ -18,18 +17,24 @@ def description(strict=False):
     return {"name": "megatron-core", "ranks": RANKS, "anchored": True, "fields": {**fields, "seed": SEED}, "refuses": described(strict)}
 
 
-class Worker:
-    """Answers run requests on this rank. meeting: beginning of a path for the ranks' meeting."""
+def preload():
+    """Imports everything that a run needs, and changes what of torch and of the package needs changing."""
+    from . import shims
+    shims.install_torch()
+    shims.install_megatron()
+    from . import session, standins, traces  # noqa: F401
+    standins.use_norm()
 
-    def __init__(self, meeting, strict):
-        from . import shims
-        self.meeting, self.strict, self.joined = meeting, strict, 0
-        shims.install_torch()
-        self.rank, self.ranks = world.join(meeting)
-        shims.install_megatron()
+
+class Worker:
+    """Answers run requests on this rank."""
+
+    def __init__(self, strict):
+        preload()
+        from shardfuzz import gloo
         from .session import Session
-        from .standins import use_norm
-        use_norm()
+        self.meeting, self.strict, self.joined = os.environ["SHARDFUZZ_SOCKET"], strict, 0
+        self.rank, self.ranks = gloo.join(self.meeting)
         self.session = Session(self.rank, self.ranks)
         self.failed = False
         gc.collect()
@@ -66,22 +71,20 @@ class Worker:
 
     def _join_again(self):
         """After a failure messages may be under way that nobody reads. All ranks have failed if the set goes on, so all of them meet here."""
+        from shardfuzz import gloo
         from . import shims
         shims.forget_groups()
         self.joined += 1
-        world.join(self.meeting, self.joined)
+        gloo.join(self.meeting, self.joined)
         self.failed = False
 
 
 def serve(strict):
     """Answers requests until the harness has no more. RuntimeError: not started by shardfuzz."""
-    path = os.environ.get("SHARDFUZZ_SOCKET")
-    if not path:
-        raise RuntimeError("SHARDFUZZ_SOCKET is not set: workers are started by shardfuzz")
     state = []
 
     def started():
         if not state:
-            state.append(Worker(path, strict))
+            state.append(Worker(strict))
         return state[0]
-    worker.serve(description(strict), lambda request, beat: started().run(request, beat), lambda case, first: started().script(case, first))
+    worker.serve(description(strict), lambda request, beat: started().run(request, beat), lambda case, first: started().script(case, first), preload)

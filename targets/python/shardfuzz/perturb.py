@@ -9,6 +9,8 @@ perturbed unless it rounds (a cast to a type of less precision), nor what the op
 """
 import contextlib
 import functools
+import os
+import random
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -32,17 +34,37 @@ clamp_max sort isfinite _local_scalar_dense
 """.split())
 
 
-def jitter(values: torch.Tensor, relative: float, generator: torch.Generator) -> torch.Tensor:
-    """values times (1 + relative v), v uniform in (-1, 1), rounded to their type. fp32 and fp64: the values as they are. Below, what they
-    were before they were rounded is drawn first, within half a unit in the last place."""
-    if values.dtype in (torch.float64, torch.float32):
-        drawn = torch.rand(values.shape, generator=generator, dtype=torch.float64).to(values.device)
-        return drawn.mul_(2 * relative).add_(1 - relative).mul_(values).to(values.dtype)
-    exact = values.float()
-    power = exact.view(torch.int32).bitwise_and(0x7F800000).view(torch.float32).clamp_(max=LARGE)  # of two, at most the value; infinities stay
-    drawn = torch.rand((2, *values.shape), generator=generator).to(values.device).mul_(2).sub_(1)
-    moved = torch.addcmul(exact, power, drawn[0], value=EPSILON[values.dtype] / 2)
-    return moved.mul_(drawn[1].mul_(relative).add_(1)).to(values.dtype)
+class Jitter:
+    """Rounding by chance. The numbers for many small tensors are drawn at once: each takes a piece that begins at random."""
+
+    POOL = 1 << 16  # numbers; larger tensors draw their own
+
+    def __init__(self, seed: int):
+        self.generator, self.offsets, self.pools = torch.Generator().manual_seed(seed), random.Random(seed), {}
+
+    def __call__(self, values: torch.Tensor, relative: float) -> torch.Tensor:
+        """values times (1 + relative v), v uniform in (-1, 1), rounded to their type. fp32 and fp64: the values as they are; the result is fp64. Below,
+        what they were before they were rounded is drawn first, within half a unit in the last place; the result is fp32."""
+        if values.dtype in (torch.float64, torch.float32):
+            return self._factors(values, relative, torch.float64).mul(values)
+        exact = values.float()
+        power = exact.view(torch.int32).bitwise_and(0x7F800000).view(torch.float32).clamp_(max=LARGE)  # of two, at most the value; infinities stay
+        moved = exact.addcmul_(power, self._factors(values, EPSILON[values.dtype] / 2, torch.float32, 0))
+        return moved.mul_(self._factors(values, relative, torch.float32))
+
+    def _factors(self, values, relative, dtype, middle=1):
+        """middle + relative v for each of the values, not to be written to."""
+        count = values.numel()
+        if 2 * count > self.POOL:
+            return self._draw(values.shape, values.device, relative, dtype, middle)
+        key = relative, dtype, middle, values.device
+        if key not in self.pools:
+            self.pools[key] = self._draw(self.POOL, values.device, relative, dtype, middle)
+        begin = int(self.offsets.random() * (self.POOL - count))
+        return self.pools[key].narrow(0, begin, count).view(values.shape)
+
+    def _draw(self, shape, device, relative, dtype, middle):
+        return torch.rand(shape, generator=self.generator, dtype=dtype).to(device).mul_(2 * relative).add_(middle - relative)
 
 
 @functools.lru_cache(maxsize=None)
@@ -61,6 +83,11 @@ class _Mode(TorchDispatchMode):
         super().__init__()
         self.owner = owner
 
+    @classmethod
+    def _should_skip_dynamo(cls):
+        """Keeping TorchDynamo off each operation takes longer than the operation: needless where it is switched off as a whole."""
+        return not os.environ.get("TORCHDYNAMO_DISABLE")
+
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if self.owner.paused:
@@ -73,7 +100,7 @@ class Perturbation:
 
     def __init__(self, kind: str, seed: int):
         self.kind, self.seed = kind, seed
-        self.generator = torch.Generator().manual_seed(seed)
+        self.generator, self.jitter = torch.Generator().manual_seed(seed), Jitter(seed)
         self.paused = False
         self.first = None
         self.stack = contextlib.ExitStack()
@@ -122,7 +149,7 @@ class Perturbation:
 
     def _jittered(self, values: torch.Tensor) -> torch.Tensor:
         half = 1.0 if values.dtype in (torch.float64, torch.float32) else 0.5
-        return jitter(values, EPSILON[values.dtype] * half, self.generator)
+        return self.jitter(values, EPSILON[values.dtype] * half)
 
     def operation(self, function, args, kwargs):
         """One operation of forward or backward."""

@@ -17,7 +17,7 @@ from megatron_core_target import shims
 shims.install_torch()
 import torch.distributed as dist  # noqa: E402
 
-from megatron_core_target import world  # noqa: E402
+from shardfuzz import gloo  # noqa: E402
 from megatron_core_target.case import complete  # noqa: E402
 from megatron_layouts import LAYOUTS, case_of  # noqa: E402
 
@@ -67,7 +67,7 @@ def main():
     parser.add_argument("--cases", type=int, default=15)
     count = parser.parse_args().cases
     folder = tempfile.gettempdir()
-    rank, ranks = world.join(folder)
+    rank, ranks = gloo.join(folder)
     shims.install_megatron()
     from megatron_core_target.standins import use_norm
     use_norm()

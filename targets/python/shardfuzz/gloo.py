@@ -1,24 +1,19 @@
-"""Ranks of this run, from Open MPI, torchrun, or alone, joined by Gloo."""
+"""Ranks of this run, from a zygote, Open MPI, torchrun, or alone, joined by Gloo."""
 import datetime
 import os
 import time
 
 import torch.distributed as dist
 
+from .worker import place
+
 TIMEOUT = datetime.timedelta(seconds=120)   # a collective that some rank never enters ends the run
 POLL_S = 0.005
 
 
-def place():
-    """(rank, number of ranks) as the launcher says; (0, 1) without one."""
-    environment = os.environ
-    return (int(environment.get("OMPI_COMM_WORLD_RANK", environment.get("RANK", 0))),
-            int(environment.get("OMPI_COMM_WORLD_SIZE", environment.get("WORLD_SIZE", 1))))
-
-
 def join(meeting, again=0):
-    """Joins the ranks that one mpirun or torchrun started. meeting: beginning of a path that all of them see. again: how often they have joined
-    before; what an earlier world has not delivered is lost with it. Returns (rank, ranks)."""
+    """Joins the ranks that were started together. meeting: beginning of a path that all of them see, for a worker SHARDFUZZ_SOCKET. again: how often they
+    have joined before; what an earlier world has not delivered is lost with it. Returns (rank, ranks)."""
     rank, ranks = place()
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank))
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -26,7 +21,7 @@ def join(meeting, again=0):
         dist.destroy_process_group()
     if ranks == 1:
         store = dist.HashStore()
-    elif "OMPI_COMM_WORLD_RANK" in os.environ:
+    elif "OMPI_COMM_WORLD_RANK" in os.environ or "MASTER_ADDR" not in os.environ:
         job = os.environ.get("PMIX_NAMESPACE") or os.environ.get("OMPI_MCA_ess_base_jobid") or str(os.getppid())
         store = _meet(f"{meeting}.meeting-{job.replace('/', '-')}-{again}", rank, ranks)
     else:

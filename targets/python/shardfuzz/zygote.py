@@ -1,0 +1,173 @@
+"""The worker's first process as a zygote (targets/worker.md): it imports the framework once and forks the ranks of every set.
+
+Each set has a leader, forked too: the parent of the ranks, the reaper of whatever they start, and their end when the harness closes the set's connection. What is
+here runs in no rank once it runs cases.
+"""
+import ctypes
+import gc
+import json
+import os
+import resource
+import selectors
+import signal
+import socket
+import traceback
+from typing import Callable
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PAUSE_S = 0.05
+_OTHER_LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "MPI_")
+
+
+def fork_ranks(harness_path: str, path: str, described: dict, preload: Callable[[], None]) -> bool:
+    """Listens at path and forks what is asked for, until the harness closes its connection: then False. True in each rank, whose environment says its RANK,
+    WORLD_SIZE and SHARDFUZZ_SOCKET."""
+    harness = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    harness.connect(harness_path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(path)
+        listener.listen(64)
+        harness.sendall(json.dumps({"hello": 1, "rank": 0, "ranks": 1, "forks": True}).encode() + b"\n")
+        return _Zygote(harness, listener, described, preload).serve()
+
+
+class _Zygote:
+    def __init__(self, harness, listener, described, preload):
+        self.harness, self.listener, self.described, self.preload = harness, listener, described, preload
+        self.heard = b""
+
+    def serve(self) -> bool:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.harness, selectors.EVENT_READ)
+            selector.register(self.listener, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select(PAUSE_S * 20):
+                    if key.fileobj is self.listener:
+                        if self._fork_set():
+                            return True
+                    elif not self._answer():
+                        return False
+                _reap()
+
+    def _answer(self) -> bool:
+        """Answers what the harness asks of the worker as a whole; False at the end."""
+        block = self.harness.recv(1 << 16)
+        *lines, self.heard = (self.heard + block).split(b"\n")
+        for request in map(json.loads, lines):
+            if request["request"] == "quit":
+                return False
+            answer = self._describe() if request["request"] == "describe" else {"error": "a zygote runs nothing"}
+            self.harness.sendall(json.dumps({"id": request.get("id"), **answer}).encode() + b"\n")
+        return bool(block)
+
+    def _describe(self):
+        """Imports the framework first: one that cannot be imported cannot be fuzzed."""
+        try:
+            self.preload()
+        except Exception as failure:  # noqa: BLE001: whatever the import raises
+            traceback.print_exc()
+            return {"error": f"{type(failure).__name__}: {failure}"[:2000]}
+        gc.collect()
+        gc.freeze()      # what was imported: a search for cycles in a rank need not go through it, and its pages stay shared
+        return {"ok": self.described}
+
+    def _fork_set(self) -> bool:
+        """True in a rank."""
+        connection, _ = self.listener.accept()
+        line, descriptors = _receive(connection)
+        if not line:
+            connection.close()
+            return False
+        request = json.loads(line)
+        try:
+            pid = os.fork()
+        except OSError:  # the set does not start, and its output says why
+            os.write(descriptors[0], traceback.format_exc().encode())
+            pid = -1
+        if pid == 0:
+            self.harness.close()
+            self.listener.close()
+            return _lead(connection, descriptors, request)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        connection.close()
+        return False
+
+
+def _receive(connection):
+    """(line, descriptors): a request, sent as one line with its descriptors."""
+    text, descriptors = b"", []
+    while not text.endswith(b"\n"):
+        block, received, _, _ = socket.recv_fds(connection, 4096, 2)
+        descriptors += received
+        if not block:
+            return b"", descriptors
+        text += block
+    return text, descriptors
+
+
+def _reap():
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _lead(connection, descriptors, request) -> bool:
+    """Forks the ranks and ends with them, or ends them with the connection. True in a rank. descriptors: where ranks print; what is held open until all
+    have ended."""
+    system = ctypes.CDLL(None)
+    system.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    system.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        for rank in range(request["fork"]):
+            if os.fork() == 0:
+                connection.close()
+                _become_rank(descriptors, request, rank)
+                return True
+    except OSError:
+        os.write(descriptors[0], traceback.format_exc().encode())
+    os.close(descriptors[0])
+    _lead_to_the_end(connection)
+    os._exit(0)
+
+
+def _become_rank(descriptors, request, rank):
+    os.dup2(descriptors[0], 1)
+    os.dup2(descriptors[0], 2)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    for name in [name for name in os.environ if name.startswith(_OTHER_LAUNCHERS)]:
+        del os.environ[name]
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(request["fork"]), LOCAL_WORLD_SIZE=str(request["fork"]),
+                      SHARDFUZZ_SOCKET=request["socket"])
+
+
+def _lead_to_the_end(connection):
+    """Waits until the ranks have ended or the harness wants their end; says what processor time they used, in seconds, and closes the connection last."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        while not selector.select(PAUSE_S):
+            try:
+                os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+    while True:
+        for pid in _children():
+            os.kill(pid, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            break
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    try:
+        connection.sendall(f"{used.ru_utime + used.ru_stime}\n".encode())
+    except OSError:
+        pass
+
+
+def _children():
+    """Ids of this process's children, those that it inherited included."""
+    with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+        return [int(pid) for pid in file.read().split()]
