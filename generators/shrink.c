@@ -94,11 +94,33 @@ static bool fill_edit(struct sf_edit *edit, bool *usable, const int64_t *row, co
   return step == 0;
 }
 
+/* The case that an edit makes of `in`; false when there is none, or it is no simpler. */
+static bool apply(const struct sf_table *table, struct sf_case *out, const struct sf_case *in, const int64_t *row, struct sf_edit *edit) {
+  int64_t edited[SF_SPACE_FIELDS_MAX];
+  struct sf_case made;
+  sf_edit_follow(edit, row, table);
+  if (!sf_table_edit(edited, row, table, edit) || !table->kind->is_simpler(table, edited, row)) return false;
+  if (table->kind->to_case(&made, table, edited, NULL) != SF_OK) return false;
+  *out = made;
+  memcpy(out->target, in->target, sizeof out->target);
+  memcpy(out->plant, in->plant, sizeof out->plant);
+  out->expect = in->expect;
+  return true;
+}
+
+bool sf_shrink_without(const struct sf_table *table, struct sf_case *out, const struct sf_case *c, const struct sf_case *trigger) {
+  struct sf_edit edit = {{0}, {0}};
+  int64_t row[SF_SPACE_FIELDS_MAX], needed[SF_SPACE_FIELDS_MAX];
+  if (!table->kind->of_case(row, table, c) || !table->kind->of_case(needed, table, trigger)) return false;
+  for (int32_t i = 0; i < table->field_count; i++)
+    if (needed[i] > 0 && !sf_table_has(table, i, SF_TRAIT_NUMBER)) edit.kind[i] = SF_EDIT_RESET;
+  return apply(table, out, c, row, &edit);
+}
+
 bool sf_shrink_candidate(const struct sf_table *table, struct sf_case *out, bool *usable, const struct sf_case *in, int pass,
                          int64_t step) {
   struct sf_edit edit = {{0}, {0}};
-  int64_t row[SF_SPACE_FIELDS_MAX], edited[SF_SPACE_FIELDS_MAX];
-  struct sf_case made;
+  int64_t row[SF_SPACE_FIELDS_MAX];
   bool is_useful = false;
   SF_ASSERT_LE(0, step);
   *usable = false;
@@ -106,14 +128,7 @@ bool sf_shrink_candidate(const struct sf_table *table, struct sf_case *out, bool
   if (!table->kind->of_case(row, table, in) || !fill_edit(&edit, &is_useful, row, table, pass, step / tries)) return false;
   if (!is_useful) return true;
   if (again > 0) sf_edit_assign(&edit, table->seed, again - 1);
-  sf_edit_follow(&edit, row, table);
-  if (!sf_table_edit(edited, row, table, &edit) || !table->kind->is_simpler(table, edited, row)) return true;
-  if (table->kind->to_case(&made, table, edited, NULL) != SF_OK) return true;
-  *out = made;
-  memcpy(out->target, in->target, sizeof out->target);
-  memcpy(out->plant, in->plant, sizeof out->plant);
-  out->expect = in->expect;
-  *usable = true;
+  *usable = apply(table, out, in, row, &edit);
   return true;
 }
 

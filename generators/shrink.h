@@ -11,6 +11,10 @@
  * ...). */
 bool sf_shrink_candidate(const struct sf_table *table, struct sf_case *out, bool *usable, const struct sf_case *in, int pass, int64_t step);
 
+/* Makes of c the case that lacks what `trigger` needs: fields that are not plain there become plain, and those follow that rules tie to
+ * them. False: the table has no such case. */
+bool sf_shrink_without(const struct sf_table *table, struct sf_case *out, const struct sf_case *c, const struct sf_case *trigger);
+
 struct sf_shrink_report {
   int64_t evaluations; /* candidates that the caller tried */
   int64_t accepted;    /* of those, still failing */

@@ -379,6 +379,7 @@ enum sf_status sf_noise_make(const char *path, const struct sf_trace_set *refere
   if (status == SF_OK) status = lay_out(&m, path);
   for (int32_t i = 0; status == SF_OK && i < reference->count; i++) status = make_tensor(&m, &reference->tensors[i]);
   if (status == SF_OK) status = check_alike(&m, draws->distinct_min);
+  if (status == SF_OK && draws->distinct) *draws->distinct = distinct_draws(&m);
   if (status == SF_OK) status = sf_new_file_commit(&m.file, error);
   clean_up(&m);
   return status;

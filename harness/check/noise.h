@@ -34,6 +34,7 @@ struct sf_noise_draws {
   const struct sf_trace_set *sets;
   int32_t count;
   int32_t distinct_min; /* fewer that count are SF_EINPUT; 0: any number will do */
+  int32_t *distinct;    /* NULL, or where to say how many count */
   bool first; /* of more, which follow where these do not suffice: bounds are as narrow as they measure. Else few draws make wider ones */
 };
 

@@ -4,6 +4,7 @@
 #include "harness/base/assert.h"
 #include "harness/base/sinks.h"
 #include "harness/run/campaign/ledger.h"
+#include "harness/run/process/subject.h"
 #include "harness/run/trial/engine.h"
 
 #include <inttypes.h>
@@ -29,6 +30,8 @@ struct pending {
   struct pending *next;
   struct pending *sibling; /* the case's next culprit; the last one's is the first */
   bool is_further;         /* not the case's first */
+  int32_t place;           /* among its siblings, the first 0 */
+  bool shrinks_at_once;    /* decided when it was released, and not by what its key was shrunk to */
   enum finding_state state;
   struct key_queue *queue; /* NULL: waits for lower indices */
   int64_t index;
@@ -167,6 +170,7 @@ static void release(struct campaign *k, struct pending *p) {
   const int64_t shrinks = sf_ledger_shrinks(&k->ledger, p->outcome.shrink_key) + queue->shrinks;
   p->state = shrinks < sf_ledger_shrinks_at_least(&booking) ? TO_SHRINK : NOT_TO_SHRINK;
   queue->shrinks += p->state == TO_SHRINK;
+  p->shrinks_at_once = p->state == TO_SHRINK;
   append(queue, p);
   settle(k, queue);
 }
@@ -202,6 +206,7 @@ static void on_finding(struct campaign *k, const struct sf_job *job, const struc
     p->c = job->c;
     p->outcome = sf_outcome_of_culprit(outcome, i);
     p->is_further = i > 0;
+    p->place = i;
     if (!first) first = p;
     if (last) last->sibling = p;
     last = p;
@@ -271,20 +276,46 @@ static bool lease(struct campaign *k) {
   return count > 0 && !failed(k);
 }
 
+/* Whether the finding may be shrunk now. Where smallest cases explain other findings, those of its key with a lower index are booked first,
+ * and earlier culprits of its case are shrunk first. */
+static bool is_ready(const struct pending *p) {
+  if (!sf_subject_of(&p->c)->without) return true;
+  bool ready = p->queue->first == p;
+  for (const struct pending *other = p->sibling; other != p; other = other->sibling)
+    ready &= !(other->place < p->place && other->shrinks_at_once && other->state != SHRUNK);
+  return ready;
+}
+
 static struct pending *find_to_shrink(const struct campaign *k) {
   struct pending *lowest = NULL;
   for (const struct key_queue *queue = k->keys; queue; queue = queue->next) {
     struct pending *p = queue->shrinks ? queue->first : NULL;
-    while (p && p->state != TO_SHRINK) p = p->next;
-    if (p && (!lowest || p->index < lowest->index)) lowest = p;
+    while (p && !(p->state == TO_SHRINK && is_ready(p))) p = p->next;
+    if (p && (!lowest || p->index < lowest->index || (p->index == lowest->index && p->place < lowest->place))) lowest = p;
   }
   return lowest;
+}
+
+static void add_suspect(struct sf_job *job, const struct sf_case *min) {
+  if (job->suspect_count < SF_JOB_SUSPECTS_MAX) job->suspects[job->suspect_count++] = *min;
+}
+
+/* What may explain the finding: smallest cases of earlier culprits of its case that show it too, and of earlier findings of its key. */
+static void add_suspects(struct campaign *k, struct sf_job *job, const struct pending *p) {
+  for (const struct pending *other = p->sibling; other != p; other = other->sibling) {
+    const struct sf_job_result *shrunk = other->place < p->place && other->shrinks_at_once ? other->shrunk : NULL;
+    if (shrunk && shrunk->end == SF_SHRINK_DONE && sf_outcome_shown_has(shrunk->min_outcome.shown, p->outcome.shrink_key))
+      add_suspect(job, &shrunk->min);
+  }
+  job->suspect_count +=
+      sf_ledger_smallest(&k->ledger, job->suspects + job->suspect_count, SF_JOB_SUSPECTS_MAX - job->suspect_count, p->outcome.shrink_key);
 }
 
 static int32_t next_shrink(struct campaign *k, struct pending *p, struct sf_job *job) {
   p->state = SHRINKING;
   if (!sibling_shrinks(p)) k->shrinking_cases++;
   sf_campaign_shrink_job(job, k->options, p->index, &p->c, &p->outcome);
+  if (sf_subject_of(&p->c)->without) add_suspects(k, job, p);
   return 1;
 }
 

@@ -306,6 +306,26 @@ int64_t sf_ledger_shrinks(struct sf_ledger *ledger, const char *shrink_key) {
   return count;
 }
 
+struct smallest {
+  struct sf_case *out;
+  const char *shrink_key;
+  int32_t count, most;
+};
+
+static enum sf_status copy_smallest(void *context, const struct sf_store_finding *finding) {
+  struct smallest *smallest = context;
+  const bool fits = smallest->count < smallest->most && finding->min_json && strcmp(finding->shrink_key, smallest->shrink_key) == 0;
+  if (fits && sf_case_from_json(&smallest->out[smallest->count], finding->min_json, strlen(finding->min_json), "", NULL) == SF_OK)
+    smallest->count++;
+  return SF_OK;
+}
+
+int32_t sf_ledger_smallest(struct sf_ledger *ledger, struct sf_case *out, int32_t most, const char *shrink_key) {
+  struct smallest smallest = {.out = out, .shrink_key = shrink_key, .most = most};
+  if (ledger->status == SF_OK) keep(ledger, sf_store_each_finding(ledger->store, copy_smallest, &smallest, &ledger->error));
+  return smallest.count;
+}
+
 int64_t sf_ledger_shrinks_at_least(const struct sf_booking *b) {
   return b->is_further || sf_subject_of(b->c)->shrinks_key_once ? SF_LEDGER_SHRINKS_OF_FURTHER : SF_LEDGER_SHRINKS_PER_KEY;
 }

@@ -28,6 +28,7 @@ struct sf_framework {
   struct sf_temporary folder;        /* for sockets, and traces that do not stay */
   char reference[SF_FRAMEWORK_PATH]; /* folder of the reference whose noise is known; empty = none */
   int32_t draws_made;                /* perturbed runs of that reference */
+  int32_t draws_distinct;            /* of them, those that moved anything */
   char *reference_text;              /* the logical function that it computes */
   char anchors[SF_FRAMEWORK_PATH];   /* folder of the candidate's tensors, which the reference is given; empty = it computes its own */
   struct sf_framework_sets sets;
@@ -36,6 +37,7 @@ struct sf_framework {
   int64_t cases;
   int32_t unstarted; /* cases in a row whose set did not start */
   bool supposes;     /* a finding's diagnosis may run the reference with mistakes */
+  bool is_thorough;  /* a finding is judged by all perturbed runs */
 };
 
 /* --- runs ------------------------------------------------------------------------------------------------------- */
@@ -213,8 +215,8 @@ static enum sf_status run_draws(struct sf_framework *f, bool *good, struct sf_fr
   }
   noise_path(noise, sizeof noise, f, reference, count);
   if (status == SF_OK && *good)
-    status =
-        sf_framework_noise(good, outcome, noise, reference, (const char(*)[SF_FRAMEWORK_PATH])draws, count, count < draws_of(f), error);
+    status = sf_framework_noise(good, outcome, noise, reference, (const char(*)[SF_FRAMEWORK_PATH])draws, count, count < draws_of(f),
+                                &f->draws_distinct, error);
   const bool done = status != SF_OK || !*good || count == draws_of(f);
   for (int32_t i = 0; draws && done && !f->options.keep && i < count; i++) {
     if (*draws[i]) sf_remove_tree(draws[i]);
@@ -249,8 +251,8 @@ static enum sf_status make_reference(struct sf_framework *f, bool *good, struct 
   return status;
 }
 
-/* Judges by the first perturbed runs, and by more of them until they would change nothing; those of a reference that other cases share are
- * all made for any case that does not pass. So the verdict does not depend on the cases before. */
+/* Judges by the first perturbed runs, and by more of them until they would change nothing. Each case begins with the first, so that its
+ * verdict does not depend on the cases before. */
 static enum sf_status judge(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *c, const char *folder,
                             const char *candidate, struct sf_error *error) {
   const struct sf_framework_outcome before = *outcome;
@@ -264,7 +266,8 @@ static enum sf_status judge(struct sf_framework *f, struct sf_framework_outcome 
     if (f->draws_made < stages[i]) status = run_draws(f, &good, outcome, c, folder, f->reference, stages[i], error);
     noise_path(noise, sizeof noise, f, f->reference, stages[i]);
     if (status == SF_OK && good) status = sf_framework_judge(&good, &sure, outcome, noise, stages[i], f->reference, candidate, NULL, error);
-    sure = sure && (*f->anchors || outcome->verdict == SF_VERDICT_PASS);
+    const bool measures = stages[i] == 0 || f->draws_distinct > 0;
+    sure = sure && ((measures && !f->is_thorough) || outcome->verdict == SF_VERDICT_PASS);
   }
   if (status != SF_OK || !good) *f->reference = '\0'; /* it may be the file that cannot be read any more */
   return status;
@@ -492,6 +495,7 @@ enum sf_status sf_framework_ask_script(struct sf_framework *f, char *out, size_t
 }
 
 void sf_framework_suppose(struct sf_framework *f, bool supposes) { f->supposes = supposes; }
+void sf_framework_be_thorough(struct sf_framework *f, bool thorough) { f->is_thorough = thorough; }
 
 bool sf_framework_is_exhausted(const struct sf_framework *f) { return f->unstarted >= UNSTARTED_MAX; }
 

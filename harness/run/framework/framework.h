@@ -63,6 +63,8 @@ enum sf_status sf_framework_run(struct sf_framework *framework, struct sf_framew
                                 struct sf_error *error) SF_MUST_USE;
 /* Whether the cases that follow are diagnosed with runs of the reference in which one choice of the case after the other is not made. */
 void sf_framework_suppose(struct sf_framework *framework, bool supposes);
+/* Whether the cases that follow are findings only by all perturbed runs, and not by as many as make it nearly certain. */
+void sf_framework_be_thorough(struct sf_framework *framework, bool thorough);
 /* Asks the worker for a program that shows what a complete case does. first: name of the first wrong tensor, or "". SF_EIO with the
  * worker's reason; SF_EINPUT: no text, or one longer than size. */
 enum sf_status sf_framework_ask_script(struct sf_framework *framework, char *out, size_t size, const json_t *complete, const char *first,

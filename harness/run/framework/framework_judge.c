@@ -35,7 +35,8 @@ enum sf_status sf_framework_blame(struct sf_framework_outcome *outcome, const ch
 }
 
 enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outcome, const char *noise, const char *reference,
-                                  const char (*draws)[SF_FRAMEWORK_PATH], int32_t draw_count, bool first, struct sf_error *error) {
+                                  const char (*draws)[SF_FRAMEWORK_PATH], int32_t draw_count, bool first, int32_t *distinct,
+                                  struct sf_error *error) {
   char run[24] = "reference";
   struct sf_trace_set set = {0};
   struct sf_trace_set *opened = sf_alloc((size_t)draw_count * sizeof *opened);
@@ -44,7 +45,8 @@ enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outco
     snprintf(run, sizeof run, "draw %d", i);
     status = sf_trace_set_open(&opened[i], draws[i], error);
   }
-  const struct sf_noise_draws all = {.sets = opened, .count = draw_count, .distinct_min = first ? 0 : 1, .first = first};
+  const struct sf_noise_draws all = {
+      .sets = opened, .count = draw_count, .distinct_min = first ? 0 : 1, .distinct = distinct, .first = first};
   if (status == SF_OK) status = sf_noise_make(noise, &set, &all, error);
   for (int32_t i = 0; opened && i < draw_count; i++) sf_trace_set_close(&opened[i]);
   sf_trace_set_close(&set);
@@ -102,10 +104,9 @@ static enum sf_status outcome_of_report(struct sf_framework_outcome *out, const 
   return status;
 }
 
-/* One run measures too little to tell how much more the others would. */
 static bool is_sure(const struct sf_check_report *report, int32_t draws) {
   return report->verdict == SF_VERDICT_PASS ||
-         (report->verdict == SF_VERDICT_FINDING && sf_check_report_holds(report, draws > 1 ? sf_draws_widening(draws) : INFINITY));
+         (report->verdict == SF_VERDICT_FINDING && sf_check_report_holds(report, draws > 0 ? sf_draws_widening(draws) : INFINITY));
 }
 
 enum sf_status sf_framework_judge(bool *good, bool *sure, struct sf_framework_outcome *outcome, const char *noise, int32_t draws,

@@ -41,11 +41,11 @@ static int32_t place_of(struct sf_framework_sets *sets, int32_t ranks) {
   return oldest;
 }
 
-/* Ends sets until that many more ranks may live. */
+/* Ends sets until that many more ranks may live. A case needs a set of one rank and one of its own ranks: these two may live. */
 static void make_room(struct sf_framework_sets *sets, int32_t ranks) {
-  int32_t alive = 0;
+  int32_t alive = ranks;
   for (int32_t i = 0; i < SF_FRAMEWORK_SETS_MAX; i++) alive += sets->kept[i].ranks;
-  for (int32_t oldest; alive > 0 && alive + ranks > sets->ranks_max && (oldest = find_oldest(sets, 0)) >= 0;) {
+  for (int32_t oldest; alive > sets->ranks_max && (oldest = find_oldest(sets, 1)) >= 0;) {
     alive -= sets->kept[oldest].ranks;
     free_place(sets, oldest);
   }

@@ -30,7 +30,7 @@ enum sf_shrink_end {
   SF_SHRINK_DONE,        /* it failed so again; min and min_outcome are there */
 };
 
-enum { SF_JOB_BLOCK_MAX = 16, SF_SCRIPT_TEXT = 12288 };
+enum { SF_JOB_BLOCK_MAX = 16, SF_SCRIPT_TEXT = 12288, SF_JOB_SUSPECTS_MAX = 4 };
 
 struct sf_job {
   int64_t tag;     /* the caller's; of a range the index of its first case */
@@ -44,7 +44,10 @@ struct sf_job {
                                           the one that the case expects */
   bool diagnose;                       /* RUN: a finding gets its diagnosis too. SHRINK: always, of the case that is shown */
   bool flat_bound;                     /* RUN, simulated ranks: what the flat bound says of it too */
+  bool thorough;                       /* RUN, of a framework: a finding is judged by all perturbed runs */
   bool was_hang;                       /* SHRINK: confirm with ten times the deadline */
+  int32_t suspect_count; /* SHRINK: smallest cases of findings with this key; what fails no more without one of them is not shrunk again */
+  struct sf_case suspects[SF_JOB_SUSPECTS_MAX];
 };
 
 /* Cases of a range that passed. */
@@ -79,15 +82,15 @@ struct sf_pool_options {
   const struct sf_space *space;                 /* for shrinking; NULL: shrinking is not asked for */
   const struct sf_framework_options *framework; /* NULL, or how a framework's worker is started: then cases are that framework's */
   const struct sf_op_target *operations;        /* NULL, or the target that ranges are of */
-  const struct sf_description *description; /* with a framework: what its worker says of itself */
-  const char *launcher;                     /* NULL: simulated ranks. Else a command with {n}, such as "mpirun --oversubscribe -n {n}" */
-  const char *self;                         /* with a launcher: path of the shardfuzz executable */
-  int32_t launch_ranks;                     /* size of a rank set */
-  double max_memory;                        /* of one case, in bytes; 0: no limit */
-  double device_memory;                     /* bytes of a GPU that one process may take; 0: what is free when it starts */
-  bool nccl;                                /* ranks of MPI jobs send their data by NCCL */
-  struct sf_chunk_log *record;              /* NULL, or a shared log where simulated ranks leave what they traced; for one process */
-  FILE *table;                              /* NULL, or where a process prints the table of every tensor (table.h) */
+  const struct sf_description *description;     /* with a framework: what its worker says of itself */
+  const char *launcher;        /* NULL: simulated ranks. Else a command with {n}, such as "mpirun --oversubscribe -n {n}" */
+  const char *self;            /* with a launcher: path of the shardfuzz executable */
+  int32_t launch_ranks;        /* size of a rank set */
+  double max_memory;           /* of one case, in bytes; 0: no limit */
+  double device_memory;        /* bytes of a GPU that one process may take; 0: what is free when it starts */
+  bool nccl;                   /* ranks of MPI jobs send their data by NCCL */
+  struct sf_chunk_log *record; /* NULL, or a shared log where simulated ranks leave what they traced; for one process */
+  FILE *table;                 /* NULL, or where a process prints the table of every tensor (table.h) */
 };
 
 struct sf_pool;

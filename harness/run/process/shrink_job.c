@@ -16,14 +16,15 @@ struct shrink_loop {
 };
 
 /* Runs c in the pool's process; false when the pool itself failed. shrink_key: "", or the culprit to look for. script: NULL; or
- * SF_SCRIPT_TEXT bytes for a framework's script, and the case is diagnosed too. */
-static bool run_case(struct sf_pool *pool, const struct sf_case *c, const char *shrink_key, double deadline, char *script,
+ * SF_SCRIPT_TEXT bytes for a framework's script, and the case is diagnosed too. thorough: as of a job. */
+static bool run_case(struct sf_pool *pool, const struct sf_case *c, const char *shrink_key, double deadline, bool thorough, char *script,
                      struct sf_outcome *outcome) {
   static struct sf_job job;
   static struct sf_job_result result;
   memset(&job, 0, sizeof job);
   job.kind = SF_JOB_RUN;
   job.diagnose = script != NULL;
+  job.thorough = thorough;
   job.deadline = deadline;
   job.c = *c;
   snprintf(job.shrink_key, sizeof job.shrink_key, "%s", shrink_key);
@@ -44,7 +45,7 @@ static bool still_fails(void *ctx, const struct sf_case *c) {
   struct sf_outcome outcome;
   const bool ends_processes = sf_class_cuts_off(loop->last.cls);
   for (int attempt = 0; attempt < CANDIDATE_ATTEMPTS; attempt++) {
-    if (!run_case(loop->pool, c, loop->job->shrink_key, loop->deadline, NULL, &outcome)) return false;
+    if (!run_case(loop->pool, c, loop->job->shrink_key, loop->deadline, false, NULL, &outcome)) return false;
     if (ends_processes || outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING || !sf_class_cuts_off(outcome.cls)) break;
   }
   if (!same_failure(&outcome, loop->job->shrink_key)) return false;
@@ -61,7 +62,7 @@ static void shrink(struct shrink_loop *loop, const struct sf_pool_options *optio
   if (status != SF_OK) return;
   result->min = min;
   result->min_outcome = loop->last;
-  result->evaluations = (int32_t)report.evaluations;
+  result->evaluations += (int32_t)report.evaluations;
   result->budget = loop->job->budget;
   result->minimal = report.minimal;
 }
@@ -77,7 +78,7 @@ static void name_culprit(struct shrink_loop *loop, struct sf_job *job, struct sf
       !(found->ratio < NEAR_NOISE))
     return;
   alone.mode = SF_MODE_ISOLATED;
-  if (sf_case_validate(&alone, NULL) != SF_OK || !run_case(loop->pool, &alone, "", loop->deadline, NULL, &outcome)) return;
+  if (sf_case_validate(&alone, NULL) != SF_OK || !run_case(loop->pool, &alone, "", loop->deadline, false, NULL, &outcome)) return;
   if (outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING) return;
   job->c = result->min = alone;
   result->min_outcome = outcome;
@@ -90,7 +91,7 @@ static void diagnose(struct shrink_loop *loop, const struct sf_pool_options *opt
   struct sf_outcome outcome;
   if (result->min_outcome.cls == SF_CLASS_HANG || sf_class_cuts_off(result->min_outcome.cls)) return;
   if (options->launcher && sf_outcome_breaks_ranks(&result->min_outcome)) return;
-  if (!run_case(loop->pool, &result->min, loop->job->shrink_key, loop->deadline, result->script, &outcome) ||
+  if (!run_case(loop->pool, &result->min, loop->job->shrink_key, loop->deadline, true, result->script, &outcome) ||
       !same_failure(&outcome, loop->job->shrink_key))
     return;
   result->min_outcome.diagnosis = outcome.diagnosis;
@@ -102,7 +103,7 @@ static bool confirm(struct shrink_loop *loop, struct sf_job_result *result) {
   const struct sf_job *job = loop->job;
   struct sf_outcome *seen = &result->outcome;
   for (int attempt = 0; attempt < CONFIRM_ATTEMPTS; attempt++) {
-    if (!run_case(loop->pool, &job->c, job->shrink_key, job->was_hang ? 10 * loop->deadline : loop->deadline, NULL, seen)) {
+    if (!run_case(loop->pool, &job->c, job->shrink_key, job->was_hang ? 10 * loop->deadline : loop->deadline, true, NULL, seen)) {
       seen->status = SF_EIO;
       snprintf(seen->text, sizeof seen->text, "no process could be started to confirm the finding");
     }
@@ -113,13 +114,42 @@ static bool confirm(struct shrink_loop *loop, struct sf_job_result *result) {
   return false;
 }
 
+/* Whether one of the suspects explains the finding: the case contains it, and without what it needs does not fail so any more. The suspect
+ * is then the smallest case. What they do not explain is shrunk from a case that lacks them all. */
+static bool is_explained(struct shrink_loop *loop, struct sf_job *job, const struct sf_pool_options *options,
+                         struct sf_job_result *result) {
+  const struct sf_subject *subject = sf_subject_of(&job->c);
+  struct sf_outcome before = result->outcome;
+  loop->last = before;
+  for (int32_t i = 0; i < job->suspect_count; i++) {
+    const struct sf_case *suspect = &job->suspects[i];
+    struct sf_case rest;
+    if (!subject->contains(&job->c, suspect)) continue;
+    result->evaluations++;
+    if (subject->without(&rest, &job->c, suspect, options) && still_fails(loop, &rest)) {
+      job->c = rest;
+      before = loop->last;
+      continue;
+    }
+    loop->last = before;
+    if (!still_fails(loop, suspect)) continue;
+    result->min = *suspect;
+    result->min_outcome = loop->last;
+    result->minimal = true;
+    return true;
+  }
+  result->min = job->c;
+  result->min_outcome = before;
+  return false;
+}
+
 static void confirm_and_shrink(struct shrink_loop *loop, struct sf_job *shrunk, const struct sf_pool_options *options,
                                struct sf_job_result *result) {
   const struct sf_job *job = loop->job;
   if (!confirm(loop, result)) return;
   result->min = job->c;
   result->min_outcome = result->outcome;
-  if (job->budget > 0) {
+  if (job->budget > 0 && !is_explained(loop, shrunk, options, result)) {
     name_culprit(loop, shrunk, result);
     shrink(loop, options, result);
   }

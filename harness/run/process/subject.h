@@ -44,6 +44,8 @@ struct sf_subject {
   /* As sf_shrink_run, from job->c. */
   enum sf_status (*shrink)(struct sf_case *min, const struct sf_job *job, const struct sf_pool_options *options,
                            bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, struct sf_shrink_report *report);
+  /* As sf_shrink_without. NULL: shrinking costs so little that every finding is shrunk by itself. */
+  bool (*without)(struct sf_case *out, const struct sf_case *c, const struct sf_case *trigger, const struct sf_pool_options *options);
   /* Lines of a report: what was wrong and where, or how far off what passed was; then what kind of case it is. */
   void (*tell)(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome);
   void (*tell_case)(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome);

@@ -37,6 +37,7 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
     outcome->status = sf_framework_create(&bench->framework, &report, bench->options->framework, &error);
   if (outcome->status == SF_OK) {
     sf_framework_suppose(bench->framework, job->diagnose);
+    sf_framework_be_thorough(bench->framework, job->thorough);
     sf_framework_trial(bench->framework, &job->c, outcome);
     sf_outcome_turn_to_wanted(outcome, job);
   } else {
@@ -57,6 +58,12 @@ static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, cons
   return sf_shrink_run(min, &job->c, &table, still_fails, ctx, job->budget, report);
 }
 
+static bool without(struct sf_case *out, const struct sf_case *c, const struct sf_case *trigger, const struct sf_pool_options *options) {
+  const struct sf_choice_space space = {.description = options->description, .ranks_max = (int32_t)sf_case_ranks(c)};
+  const struct sf_table table = sf_framework_table(&space);
+  return sf_shrink_without(&table, out, c, trigger);
+}
+
 static void tell_case(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome) {
   char axes[SF_AXES_TEXT];
   (void)outcome;
@@ -75,5 +82,6 @@ const struct sf_subject sf_subject_framework = {.noun = "tensors",
                                                 .run = run,
                                                 .outcome_of_death = sf_ranks_outcome_of_death,
                                                 .shrink = shrink,
+                                                .without = without,
                                                 .tell = sf_layers_tell,
                                                 .tell_case = tell_case};

@@ -156,13 +156,14 @@ is_json 'j["ended_early"]' 18
 # What is said between two requests is not blamed on the second: it gets a fresh set. (The slow reference leaves the time to say it.)
 run_cases 0 "$faulty" '{"ranks": 2, "fault": "late", "where": 0}' '{"ranks": 2, "fault": "slow", "run": "reference", "seed": 9}'
 is_json '[j["passed"], j["ended_early"]]' '[2, 1]'
-# What passes by a third of the draws needs no more of them; what does not is judged by all.
+# What passes by a third of the draws, or fails by so much that the others could not change it, needs no more of them. Kept traces have all.
 printf '%s\n' '{"ranks": 2, "fault": "raise", "run": "draw 8"}' '{"ranks": 2, "fault": "raise", "run": "draw 8", "bug": "no-reduce"}' '{"ranks": 2, "bug": "no-reduce"}' \
   '{"ranks": 2, "fault": "raise", "run": "draw 8"}' >"$work/cases.jsonl"
 run 1 worker "$faulty" "$work/cases.jsonl" --draws 9 --record "$work/record9" --memory "$work/memory" --json
 is_json '[j["passed"], j["findings"]]' '[2, 2]'
-check "the last draw is run where it is needed" grep -q '"bug":"no-reduce".*"fault":"raise".*"class":"crash","run":"draw 8"' "$work/record9"
-check "with all draws the verdict is that of the traces" grep -q '"bug":"no-reduce".*"fault":"none".*"class":"conflict"' "$work/record9"
+check "the verdict does not wait for the last draw" [ "$(grep -c '"bug":"no-reduce".*"class":"conflict"' "$work/record9")" = 2 ]
+run 1 worker "$faulty" "$work/cases.jsonl" --draws 9 --record "$work/record-kept" --memory "$work/memory" --traces "$work/kept" --json
+check "the last draw is run where its trace is kept" [ "$(grep -c '"fault":"raise".*"class":"crash","run":"draw 8"' "$work/record-kept")" = 2 ]
 # Draws that nothing has perturbed pass nothing but what is right by the floors alone.
 run_cases 1 "$faulty" '{"ranks": 2, "fault": "unperturbed", "run": "draw", "bug": "no-reduce"}'
 recorded 1 '[r["class"], "has the same values as the reference" in r["reason"]]' "['protocol', True]"

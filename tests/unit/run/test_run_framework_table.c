@@ -378,6 +378,36 @@ static void test_shrink_ends_one_minimal(void **state) {
   }
 }
 
+static struct sf_case framework_case(const char *fields_) {
+  struct sf_case c;
+  struct sf_error error = {SF_OK, ""};
+  sf_case_init(&c);
+  snprintf(c.target, sizeof c.target, "m");
+  if (sf_case_set_framework(&c, fields_, &error) != SF_OK) fail_msg("%s", error.text);
+  return c;
+}
+
+static void test_without_a_trigger_the_rest_of_the_case_stays(void **state) {
+  const struct fixture *f = *state;
+  const struct sf_table table = sf_framework_table(&f->space);
+  const struct {
+    const char *c, *trigger, *rest; /* NULL: there is no such case */
+  } rows[] = {
+      {"{\"hidden\":32,\"kind\":\"relu\",\"layout\":{\"dp\":2}}", "{\"kind\":\"relu\",\"layout\":{\"dp\":2}}", "{\"hidden\":32}"},
+      {"{\"hidden\":32,\"kind\":\"relu\",\"layout\":{\"dp\":2}}", "{\"kind\":\"relu\"}", "{\"layout\":{\"dp\":2},\"hidden\":32}"},
+      {"{\"layout\":{\"tp\":2,\"dp\":2,\"sp\":true}}", "{\"layout\":{\"tp\":2}}", "{\"layout\":{\"dp\":2}}"},
+      {"{\"experts\":4,\"topk\":2,\"layout\":{\"dp\":2}}", "{\"experts\":4,\"layout\":{\"dp\":2}}", "{}"},
+      {"{\"experts\":4,\"topk\":2,\"layout\":{\"dp\":2}}", "{\"experts\":4}", "{\"layout\":{\"dp\":2}}"},
+      {"{\"hidden\":32,\"layout\":{\"dp\":2}}", "{\"kind\":\"relu\"}", NULL},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    const struct sf_case c = framework_case(rows[i].c), trigger = framework_case(rows[i].trigger);
+    struct sf_case rest;
+    assert_int_equal(sf_shrink_without(&table, &rest, &c, &trigger), rows[i].rest != NULL);
+    if (rows[i].rest) assert_string_equal(rest.fields, rows[i].rest);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_draw_every_choice_comes_and_every_case_is_allowed, open_space, close_space),
@@ -394,6 +424,7 @@ int main(void) {
       cmocka_unit_test(test_cover_a_lone_field_has_each_choice),
       cmocka_unit_test_setup_teardown(test_draw_any_bytes_give_an_allowed_case, open_space, close_space),
       cmocka_unit_test_setup_teardown(test_shrink_ends_one_minimal, open_space, close_space),
+      cmocka_unit_test_setup_teardown(test_without_a_trigger_the_rest_of_the_case_stays, open_space, close_space),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
