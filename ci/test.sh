@@ -125,18 +125,25 @@ stage_tracer() {
   SHARDFUZZ=$PWD/build/shardfuzz PYTHONPATH=$PWD/targets/python PYTHONDONTWRITEBYTECODE=1 "$python" -W ignore -m unittest discover -s tests/python
 }
 stage_megatron() { # skipped, and said so, only where its packages cannot be had
-  if ! ci/megatron.sh >build/megatron-setup.log 2>&1; then
-    echo "Skipped tests/megatron: ci/megatron.sh failed: $(tail -n 1 build/megatron-setup.log)"
+  if ! ci/frameworks.sh megatron-core >build/megatron-setup.log 2>&1; then
+    echo "Skipped tests/megatron: ci/frameworks.sh megatron-core failed: $(tail -n 1 build/megatron-setup.log)"
     return 0
   fi
   SHARDFUZZ=$PWD/build/shardfuzz PYTHONDONTWRITEBYTECODE=1 build-megatron/bin/python -W ignore -m unittest discover -s tests/megatron
+}
+stage_dtensor() {
+  if ! ci/frameworks.sh torch-dtensor >build/torch-setup.log 2>&1; then
+    echo "Skipped tests/torch_dtensor: ci/frameworks.sh torch-dtensor failed: $(tail -n 1 build/torch-setup.log)"
+    return 0
+  fi
+  SHARDFUZZ=$PWD/build/shardfuzz PYTHONDONTWRITEBYTECODE=1 build-torch/bin/python -W ignore -m unittest discover -s tests/torch_dtensor
 }
 # What does not need the machine for itself runs beside what waits: compilers beside the Release tests, at the lowest priority so that no deadline
 # passes because of them, and the frameworks' tests beside the sanitizer's.
 last_in_turn() { renice -n 19 $BASHPID >/dev/null; }
 begin_builds() { begin builds last_in_turn stage_sanitize stage_fuzz_build; }
 await_builds() { await builds; }
-begin_python() { begin python stage_tracer stage_megatron; }
+begin_python() { begin python stage_tracer stage_megatron stage_dtensor; }
 await_python() {
   await python
   report+=$(grep -E '^Ran |^Skipped ' build/python.log | sed 's|^|         Python: |')$'\n'
@@ -155,7 +162,7 @@ if [ $all -eq 1 ]; then
 fi
 run_stage "sanitizer tests (unit, contract)" stage_sanitize_suite
 run_stage "libFuzzer entries, $fuzz_seconds s each" stage_fuzz_run
-if [ $all -eq 1 ]; then run_stage "Python and Megatron Core tests, begun beside the sanitizer's" await_python; fi
+if [ $all -eq 1 ]; then run_stage "Python, Megatron Core and DTensor tests, begun beside the sanitizer's" await_python; fi
 
 echo
 printf '%s' "$report"

@@ -184,7 +184,10 @@ static void draw_wishes(struct walk *walk) {
   for (int32_t i = 0; i < table->field_count; i++) {
     const int32_t at = i + (int32_t)sf_draw_choice(walk->draw, (uint64_t)(table->field_count - i), NULL), field = fields[at];
     fields[at] = fields[i];
-    if (sf_table_has(table, field, SF_TRAIT_NUMBER) || wishes[table->group[field]]-- <= 0) continue;
+    if (sf_table_has(table, field, SF_TRAIT_NUMBER)) continue;
+    const bool is_wished =
+        table->one_in[field] ? sf_draw_choice(walk->draw, table->one_in[field], NULL) == 0 : wishes[table->group[field]]-- > 0;
+    if (!is_wished) continue;
     struct sf_domain domain;
     table->kind->domain(&domain, field, walk->row, walk->swarm, &walk->bounds);
     const int32_t first = domain.count > 0 && domain.values[0] == table->rules->fields[field].plain;

@@ -19,7 +19,7 @@ enum {
 };
 
 /* The values of a field that are feasible, simplest first, with the weights of random draws. */
-enum { SF_DOMAIN_MAX = 192, SF_SWARMS = 3 };
+enum { SF_DOMAIN_MAX = 448, SF_SWARMS = 3 };
 struct sf_domain {
   int32_t count;
   int64_t values[SF_DOMAIN_MAX];
@@ -97,6 +97,7 @@ struct sf_table {
   int16_t order[SF_SPACE_FIELDS_MAX]; /* in which they are drawn: what is computed comes before who computes it */
   int16_t group[SF_SPACE_FIELDS_MAX]; /* with wishes: the first field of a field's group */
   uint8_t traits[SF_SPACE_FIELDS_MAX];
+  uint8_t one_in[SF_SPACE_FIELDS_MAX]; /* with wishes: the field itself is wished for in one case of so many; 0: as its group is */
   int32_t seed, tries; /* where passes reseed: the field of the seed, and how many seeds a step is tried with, the row's own first */
   struct sf_range range[SF_SPACE_FIELDS_MAX]; /* what each field may be */
 };

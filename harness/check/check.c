@@ -150,7 +150,8 @@ static const char *place_text(char out[SF_INDICES_TEXT], const struct sf_trace_t
 static bool judge_structure(struct sf_check_result *result, const struct comparing *to, const struct sf_merge_report *merged) {
   char place[SF_INDICES_TEXT];
   const struct sf_trace_tensor *tensor = to->tensor;
-  const bool may_differ = tensor->name.kind == SF_KIND_WGRAD; /* these replicas are not reduced yet */
+  /* A wgrad's replicas are not reduced yet. */
+  const bool may_differ = tensor->name.kind == SF_KIND_WGRAD || to->checking->candidate->close_replicas;
   if (to->nonfinite_count > 0) {
     result->at = to->nonfinite_first;
     sf_check_flag(result, SF_CLASS_NONFINITE, -1, "%" PRId64 " values are NaN or infinite where the reference is finite, the first at %s",

@@ -182,6 +182,15 @@ static enum sf_status read_mode(struct reading *r, const json_t *mode) {
   return SF_OK;
 }
 
+/* Some rank says it for all. */
+static enum sf_status read_replicas(struct reading *r, const json_t *replicas) {
+  const char *text = json_is_string(replicas) ? json_string_value(replicas) : replicas ? "" : "equal";
+  if (strcmp(text, "equal") != 0 && strcmp(text, "close") != 0)
+    return sf_error_set(r->error, SF_EINPUT, "%s: replicas is none of \"equal\" and \"close\"", r->path);
+  r->set->close_replicas |= strcmp(text, "close") == 0;
+  return SF_OK;
+}
+
 static enum sf_status read_numbers(struct reading *r, const json_t *root) {
   int64_t format, rank, ranks;
   if (!json_is_object(root)) return sf_error_set(r->error, SF_EINPUT, "%s: metadata \"shardfuzz\" is not an object", r->path);
@@ -197,7 +206,8 @@ static enum sf_status read_numbers(struct reading *r, const json_t *root) {
     return sf_error_set(r->error, SF_EINPUT, "%s: says that there are %lld ranks, rank 0 says %d", r->path, (long long)ranks,
                         r->set->ranks);
   r->set->ranks = (int32_t)ranks;
-  return read_mode(r, json_object_get(root, "mode"));
+  const enum sf_status status = read_replicas(r, json_object_get(root, "replicas"));
+  return status == SF_OK ? read_mode(r, json_object_get(root, "mode")) : status;
 }
 
 /* The set's group of that name; adds it if it is new. */

@@ -34,7 +34,8 @@ bool sf_tensor_same_shape(const struct sf_trace_tensor *a, const struct sf_trace
 struct sf_trace_set {
   char *path;
   bool isolated;
-  bool anchored; /* a reference, or a perturbed run of it, that was given a candidate's own tensors */
+  bool anchored;       /* a reference, or a perturbed run of it, that was given a candidate's own tensors */
+  bool close_replicas; /* replicas may differ by rounding: every rank computes its own */
   int32_t ranks;
   struct sf_st_open *files;
   int32_t group_count;

@@ -9,13 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIELDS_MAX = SF_DESCRIPTION_FIELDS_MAX, PATH_TEXT = 128, DRAWS_DEFAULT = 9, DRAWS_MAX = 64, RANKS_MAX = SF_DESCRIPTION_RANKS_MAX };
+enum {
+  FIELDS_MAX = SF_DESCRIPTION_FIELDS_MAX,
+  PATH_TEXT = 128,
+  DRAWS_DEFAULT = 9,
+  DRAWS_MAX = 64,
+  RANKS_MAX = SF_DESCRIPTION_RANKS_MAX,
+  ONE_IN_MAX = 255
+};
 
 struct field {
   const char *path;      /* key of the description's object */
   const json_t *choices; /* an array, or NULL: a whole number */
   json_int_t min, max, step;
   bool layout, has_ranks;
+  uint8_t one_in;      /* 0: not said */
   const json_t *needs; /* an object, or NULL */
 };
 
@@ -25,7 +33,7 @@ struct sf_description {
   struct field *fields;
   const json_t *rules; /* an array, or NULL */
   const json_t *ranks; /* an array of paths, or NULL: the field "ranks" */
-  bool scripts, anchored;
+  bool scripts, anchored, simulates;
   struct sf_rules *rows;  /* refusals, needs and limits of ranks, over rows */
   struct sf_arena *arena; /* of what they borrow */
   int32_t axis_count;
@@ -70,22 +78,22 @@ static bool knows_keys(const json_t *object, const char *const *known, char *unk
 }
 
 static enum sf_status read_field(struct field *out, const char *path, const json_t *value, struct sf_error *error) {
-  static const char *const known[] = {"choices", "min", "max", "step", "layout", "needs", NULL};
+  static const char *const known[] = {"choices", "min", "max", "step", "layout", "needs", "one_in", NULL};
   char unknown[64];
   json_int_t min = 0, max = -1, step = 1;
-  int layout = 0;
+  int layout = 0, one_in = 0;
   json_t *choices = NULL, *needs = NULL;
   if (strlen(path) >= PATH_TEXT || path[0] == '.' || strstr(path, "..") || !*path || path[strlen(path) - 1] == '.') {
     return sf_error_set(error, SF_EINPUT, "describe: fields.%.100s: not a path of at most %d characters", path, PATH_TEXT - 1);
   }
   if (json_is_object(value) && !knows_keys(value, known, unknown, sizeof unknown))
     return sf_error_set(error, SF_EINPUT, "describe: fields.%s.%s: no such key", path, unknown);
-  if (json_unpack((json_t *)(uintptr_t)value, "{s?o, s?I, s?I, s?I, s?b, s?o}", "choices", &choices, "min", &min, "max", &max, "step",
-                  &step, "layout", &layout, "needs", &needs) != 0) {
+  if (json_unpack((json_t *)(uintptr_t)value, "{s?o, s?I, s?I, s?I, s?b, s?o, s?i}", "choices", &choices, "min", &min, "max", &max, "step",
+                  &step, "layout", &layout, "needs", &needs, "one_in", &one_in) != 0) {
     return sf_error_set(
         error, SF_EINPUT,
         "describe: fields.%s: expected {\"choices\": [..]} or {\"min\": 1, \"max\": 8, \"step\": 1}, perhaps with \"layout\": true, "
-        "\"needs\": {..}",
+        "\"needs\": {..}, \"one_in\": 2",
         path);
   }
   const bool whole = !choices && min <= max && step >= 1;
@@ -98,7 +106,9 @@ static enum sf_status read_field(struct field *out, const char *path, const json
     if (json_is_object(json_array_get(choices, i)))
       return sf_error_set(error, SF_EINPUT, "describe: fields.%s: a choice is an object", path);
   }
-  *out = (struct field){path, choices, min, max, step, layout != 0, false, needs};
+  if (one_in < 0 || one_in > ONE_IN_MAX)
+    return sf_error_set(error, SF_EINPUT, "describe: fields.%s.one_in: %d is not between 1 and %d", path, one_in, ONE_IN_MAX);
+  *out = (struct field){path, choices, min, max, step, layout != 0, false, (uint8_t)one_in, needs};
   return SF_OK;
 }
 
@@ -313,17 +323,18 @@ static enum sf_status make_rules(struct sf_description *description, struct sf_e
 }
 
 static enum sf_status read_description(struct sf_description *description, struct sf_error *error) {
-  static const char *const known[] = {"name", "draws", "fields", "refuses", "ranks", "scripts", "anchored", NULL};
+  static const char *const known[] = {"name", "draws", "fields", "refuses", "ranks", "scripts", "anchored", "simulates", NULL};
   const char *name = NULL, *path;
   char unknown[64];
-  int draws = DRAWS_DEFAULT, scripts = 0, anchored = 0;
+  int draws = DRAWS_DEFAULT, scripts = 0, anchored = 0, simulates = 0;
   json_t *fields = NULL, *rules = NULL, *ranks = NULL, *value;
-  if (json_unpack(description->value, "{s:s, s?i, s:o, s?o, s?o, s?b, s?b}", "name", &name, "draws", &draws, "fields", &fields, "refuses",
-                  &rules, "ranks", &ranks, "scripts", &scripts, "anchored", &anchored) != 0 ||
+  if (json_unpack(description->value, "{s:s, s?i, s:o, s?o, s?o, s?b, s?b, s?b}", "name", &name, "draws", &draws, "fields", &fields,
+                  "refuses", &rules, "ranks", &ranks, "scripts", &scripts, "anchored", &anchored, "simulates", &simulates) != 0 ||
       !*name) {
     return sf_error_set(
         error, SF_EINPUT,
-        "describe: expected {\"name\": TEXT, \"fields\": {..}}, perhaps with \"draws\", \"refuses\", \"ranks\", \"scripts\", \"anchored\"");
+        "describe: expected {\"name\": TEXT, \"fields\": {..}}, perhaps with \"draws\", \"refuses\", \"ranks\", \"scripts\", \"anchored\", "
+        "\"simulates\"");
   }
   if (!knows_keys(description->value, known, unknown, sizeof unknown))
     return sf_error_set(error, SF_EINPUT, "describe: %s: no such key", unknown);
@@ -337,6 +348,7 @@ static enum sf_status read_description(struct sf_description *description, struc
   description->ranks = ranks;
   description->scripts = scripts != 0;
   description->anchored = anchored != 0;
+  description->simulates = simulates != 0;
   description->fields = sf_alloc((json_object_size(fields) + 1) * sizeof *description->fields);
   if (!description->fields) return SF_ENOMEM;
   json_object_foreach(fields, path, value) {
@@ -381,6 +393,8 @@ const char *sf_description_name(const struct sf_description *description) {
 int32_t sf_description_draws(const struct sf_description *description) { return description->draws; }
 bool sf_description_has_scripts(const struct sf_description *description) { return description->scripts; }
 bool sf_description_is_anchored(const struct sf_description *description) { return description->anchored; }
+int32_t sf_description_field_one_in(const struct sf_description *description, int32_t field) { return description->fields[field].one_in; }
+bool sf_description_simulates(const struct sf_description *description) { return description->simulates; }
 
 /* --- fields ----------------------------------------------------------------------------------------------------- */
 

@@ -21,6 +21,9 @@ const char *sf_description_name(const struct sf_description *description); /* of
 /* Perturbed runs that the worker asks for, to be judged by. */
 int32_t sf_description_draws(const struct sf_description *description);
 bool sf_description_has_scripts(const struct sf_description *description); /* the worker answers `script` */
+/* In one case of how many a campaign leaves the field's first choice; 0: not said. */
+int32_t sf_description_field_one_in(const struct sf_description *description, int32_t field);
+bool sf_description_simulates(const struct sf_description *description);   /* one process can stand for all ranks of a candidate */
 bool sf_description_is_anchored(const struct sf_description *description); /* its reference can be given a candidate's own tensors */
 
 /* Fields, counted from 0 in the order in which the worker gave them. */

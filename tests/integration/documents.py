@@ -32,6 +32,7 @@ FOUND = 1  # exit code of a command that worked, and found something
 MINUTES = "minutes under MPI: tests/integration/backends/test_mpi_inside.sh and test_mpi_launched.sh run the like"
 CLUSTER = "needs a cluster: tests/integration/backends/test_mpi_inside.sh runs the like"
 MEGATRON = "needs megatron-core: tests/megatron runs the like"
+DTENSOR = "needs torch: tests/torch_dtensor runs the like"
 GPU = "needs a GPU: ci/gpu.sh runs the like"
 SHARES = "hours: tests/integration/run/test_run_cover.sh runs the like"
 MEASURES = "measures for half an hour: tests/integration/repository/test_plots.sh checks what was drawn of it"
@@ -44,7 +45,7 @@ NOT_RUN = {
     ("tests/README.md", "ci/test.sh"): "runs this test",
     ("tests/README.md", "ctest --test-dir build -R NAME --output-on-failure"): "NAME stands for a test",
     ("README.md", "cmake -G Ninja -S . -B build && ninja -C build"): "builds the program that runs here",
-    ("harness/docs/megatron.md", "ci/megatron.sh"): INSTALLS,
+    ("harness/docs/megatron.md", "ci/frameworks.sh megatron-core"): INSTALLS,
     ("harness/docs/megatron.md", "build/shardfuzz fuzz --target megatron-core --time 10m"): MEGATRON,
     ("harness/docs/megatron.md", "build/shardfuzz fuzz --target megatron-core --framework-path ../Megatron-LM --time 1h"): MEGATRON,
     ("harness/docs/megatron.md",
@@ -53,6 +54,10 @@ NOT_RUN = {
     ("harness/docs/megatron.md", "cp corpus/regress/megatron-core/mla-shared-key.py build/"): MEGATRON,
     ("harness/docs/megatron.md", "build-megatron/bin/python build/mla-shared-key.py"): MEGATRON,
     ("harness/docs/megatron.md", "mpirun --oversubscribe -n 2 build-megatron/bin/python build/mla-shared-key.py"): MEGATRON,
+    ("harness/docs/dtensor.md", "ci/frameworks.sh torch-dtensor"): INSTALLS,
+    ("harness/docs/dtensor.md", "build/shardfuzz fuzz --target torch-dtensor --time 10m"): DTENSOR,
+    ("harness/docs/dtensor.md", "build/shardfuzz replay corpus/regress/torch-dtensor/loss-gradient-by-ranks.json"): DTENSOR,
+    ("harness/docs/dtensor.md", "build-torch/bin/python corpus/regress/torch-dtensor/loss-gradient-by-ranks.py"): DTENSOR,
     ("harness/docs/mpi-slurm.md", "build/shardfuzz fuzz --launcher 'mpirun --oversubscribe -n {n}' --max-ranks 4"): MINUTES,
     ("harness/docs/mpi-slurm.md", "mpirun --oversubscribe -n 4 build/shardfuzz fuzz --backend mpi --time 10m"): MINUTES,
     ("harness/docs/mpi-slurm.md", "build/shardfuzz fuzz --seed 7 --share 1/3 --store job-1.sqlite --time 8h"): SHARES,

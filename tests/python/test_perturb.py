@@ -87,6 +87,13 @@ class Stored(unittest.TestCase):
             values = torch.tensor([float("inf"), float("-inf"), 0.0] * 8, dtype=dtype)
             self.assertTrue(torch.equal(Jitter(1)(values, 2.0**-8).to(dtype), values))
 
+    def test_zeros_without_storage_stay(self):
+        x = torch.rand(4, 8).requires_grad_()
+        with Perturbation("E3", 1):
+            zeros, = torch.autograd.grad(torch.sgn(x), [x], torch.ones(4, 8))
+            after, = torch.autograd.grad(torch.atan(x), [x], zeros)
+        self.assertEqual(float(after.abs().sum()), 0)
+
     def test_stored_results_move_once_and_moved_data_not_at_all(self):
         x = torch.rand(64) + 1
         before = x.clone()

@@ -157,20 +157,22 @@ static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_fram
   struct sf_worker_report report;
   const bool is_candidate = strcmp(run, "candidate") == 0;
   const int32_t ranks = is_candidate ? sf_description_ranks(f->description, c) : 1;
+  /* A finding on simulated ranks is confirmed on real ones. */
+  const int32_t processes = sf_description_simulates(f->description) && !f->is_thorough ? 1 : ranks;
   char name[24];
   snprintf(name, sizeof name, draw >= 0 ? "%s %d" : "%s", run, draw);
   enum sf_status status = make_folder(folder, error);
   *good = status == SF_OK;
   if (status != SF_OK) return sf_framework_blame(outcome, name, status, error);
   const double kills = sf_memory_kills();
-  status = ask_to_run(f, &report, request_to_run(c, run, draw, ranks, is_candidate ? "" : f->anchors, folder), ranks, folder, error);
+  status = ask_to_run(f, &report, request_to_run(c, run, draw, ranks, is_candidate ? "" : f->anchors, folder), processes, folder, error);
   *good = status == SF_OK && report.end == SF_WORKER_ANSWERED;
   f->unstarted = report.end == SF_WORKER_UNSTARTED ? f->unstarted + 1 : 0;
   if (status == SF_OK && !*good) {
     outcome_of_report(outcome, &report, name);
     excuse_memory(outcome, &report, kills);
     excuse_time(outcome, &report);
-    excuse_processes(outcome, &report, ranks);
+    excuse_processes(outcome, &report, processes);
   } else if (*good && !is_folder(folder)) {
     *good = false;
     sf_error_set(error, SF_EINPUT, "%s: the worker removed the folder of its trace, or put something else in its place", folder);

@@ -218,6 +218,7 @@ struct sf_table sf_framework_table(const struct sf_choice_space *space) {
   for (int32_t i = 0; i < count; i++) {
     table.range[i] = range_of(space, i);
     table.traits[i] = traits_of(space, i);
+    table.one_in[i] = (uint8_t)sf_description_field_one_in(description, i);
   }
   table.range[seed] = (struct sf_range){0, SEED_MAX};
   table.traits[seed] = SF_TRAIT_NUMBER;

@@ -12,7 +12,11 @@
 
 const struct sf_framework_known sf_frameworks[] = {
     {"megatron-core", "\"${SHARDFUZZ_MEGATRON:-build-megatron}/bin/python\" -m megatron_core_target serve",
-     "NVIDIA's Megatron Core on a CPU (ci/megatron.sh sets it up)", "SHARDFUZZ_MEGATRON", "build-megatron", "ci/megatron.sh"},
+     "NVIDIA's Megatron Core on a CPU (ci/frameworks.sh megatron-core sets it up)", "SHARDFUZZ_MEGATRON", "build-megatron",
+     "ci/frameworks.sh megatron-core"},
+    {"torch-dtensor", "\"${SHARDFUZZ_TORCH:-build-torch}/bin/python\" -m torch_dtensor_target",
+     "PyTorch's operations on DTensors (ci/frameworks.sh torch-dtensor sets it up)", "SHARDFUZZ_TORCH", "build-torch",
+     "ci/frameworks.sh torch-dtensor"},
     {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -139,7 +139,8 @@ class Perturbation:
 
     @staticmethod
     def _perturbable(value) -> bool:
-        return isinstance(value, torch.Tensor) and value.dtype in EPSILON
+        """Autograd's zeros without storage hold nothing to change."""
+        return isinstance(value, torch.Tensor) and value.dtype in EPSILON and not value._is_zerotensor()
 
     def store(self, parameter) -> None:
         """Perturbs a parameter that the optimizer has changed: storing it rounds too, which E3 moves."""
@@ -160,7 +161,7 @@ class Perturbation:
         if _only_moves(function) and not self._rounds(function, args, result):
             return result
         if isinstance(result, torch.Tensor) and _is_new(function):
-            if result.dtype in EPSILON:
+            if self._perturbable(result):
                 result.copy_(self._jittered(result))
             return result
         old = {id(leaf) for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)}

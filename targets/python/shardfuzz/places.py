@@ -196,32 +196,42 @@ def _cut_runs(runs, placement, index: int, count: int) -> Tuple[Run, ...]:
     return merge(run for piece in pieces for run in piece)
 
 
-def _sum_over(mesh, mesh_dims, coordinate) -> int:
-    """The sum that names the ranks which differ from this one in mesh_dims only."""
-    at = tuple(slice(None) if d in mesh_dims else c for d, c in enumerate(coordinate))
-    return 1 + int(mesh.mesh[at].min())
+def is_sum(placement) -> bool:
+    """Whether the ranks of a Partial hold summands, or values whose mean it is. Partials of other kinds transform what they add up."""
+    return type(placement).__name__ == "Partial" and placement.reduce_op in ("sum", "avg")
+
+
+def place_in_mesh(shape, spec, ranks: torch.Tensor, coordinate) -> Place:
+    """What spec, a DTensorSpec or a list of placements, gives the rank at `coordinate` of a mesh. ranks: of the mesh, by coordinate. Shard (uneven too),
+    Replicate, Partial of sums and averages, strided shards. ShardfuzzError for a Partial of another kind."""
+    index = [list(runs) for runs in whole(shape).index]
+    partial, scale = [], 1.0
+    for mesh_dim, placement in list(enumerate(spec)) if isinstance(spec, (list, tuple)) else _cuts(spec):
+        if placement.is_partial():
+            if not is_sum(placement):
+                raise ShardfuzzError(f"placement {placement} is no sum")
+            partial.append(mesh_dim)
+            scale /= ranks.shape[mesh_dim] if placement.reduce_op == "avg" else 1
+        elif hasattr(placement, "dim"):
+            index[placement.dim] = _cut_runs(index[placement.dim], placement, coordinate[mesh_dim], ranks.shape[mesh_dim])
+    place = Place(tuple(shape) or (1,), tuple(tuple(runs) for runs in index), None, scale)
+    if not partial:
+        return place
+    alike = ranks[tuple(slice(None) if d in partial else c for d, c in enumerate(coordinate))]  # ranks that differ from this one in these dimensions
+    return summands(place, 1 + int(alike.min()))
 
 
 def place_of_dtensor(tensor, name: str) -> Place:
     """From mesh and placements: Shard (uneven too), Replicate, Partial of sums and averages, strided shards, any number of mesh dimensions.
     Raises ShardfuzzError for a Partial of another kind and where the local tensor has another size than its placements say."""
-    spec, mesh = tensor._spec, tensor.device_mesh
-    coordinate = mesh.get_coordinate()
-    index = [list(runs) for runs in whole(tensor.shape).index]
-    partial, scale = [], 1.0
-    for mesh_dim, placement in _cuts(spec):
-        if placement.is_partial():
-            if getattr(placement, "reduce_op", None) not in ("sum", "avg") or type(placement).__name__ == "_MaskPartial":
-                raise ShardfuzzError(f"{name}: placement {placement} is no sum")
-            partial.append(mesh_dim)
-            scale /= mesh.size(mesh_dim) if placement.reduce_op == "avg" else 1
-        elif hasattr(placement, "dim"):
-            index[placement.dim] = _cut_runs(index[placement.dim], placement, coordinate[mesh_dim], mesh.size(mesh_dim))
-    place = Place(tuple(tensor.shape) or (1,), tuple(tuple(runs) for runs in index), None, scale)
+    try:
+        place = place_in_mesh(tensor.shape, tensor._spec, tensor.device_mesh.mesh, tensor.device_mesh.get_coordinate())
+    except ShardfuzzError as error:
+        raise ShardfuzzError(f"{name}: {error}") from None
     local = tuple(tensor._local_tensor.shape) or (1,)
     if place.local_shape() != local:
-        raise ShardfuzzError(f"{name}: the local tensor has shape {list(local)}, its placements {spec.placements} say {list(place.local_shape())}")
-    return summands(place, _sum_over(mesh, partial, coordinate)) if partial else place
+        raise ShardfuzzError(f"{name}: the local tensor has shape {list(local)}, its placements {tensor.placements} say {list(place.local_shape())}")
+    return place
 
 
 def is_dtensor(tensor) -> bool:

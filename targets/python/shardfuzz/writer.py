@@ -21,7 +21,7 @@ def file_name(rank: int) -> str:
     return f"rank-{rank:05d}.safetensors"
 
 
-def _header(entries: List[Entry], rank: int, ranks: int, mode: str, groups: Groups) -> bytes:
+def _header(entries: List[Entry], rank: int, ranks: int, mode: str, groups: Groups, replicas: str) -> bytes:
     tensors: Dict[str, dict] = {}
     header: Dict[str, dict] = {}
     offset = 0
@@ -30,20 +30,22 @@ def _header(entries: List[Entry], rank: int, ranks: int, mode: str, groups: Grou
         header[name] = {"dtype": TYPES[data.dtype], "shape": list(data.shape), "data_offsets": [offset, end]}
         tensors[name] = place.to_json()
         offset = end
-    about = {"format": 1, "rank": rank, "ranks": ranks, "mode": mode, "groups": groups or {}, "tensors": tensors}
+    about = {"format": 1, "rank": rank, "ranks": ranks, "mode": mode, "replicas": replicas, "groups": groups or {}, "tensors": tensors}
     text = json.dumps({"__metadata__": {"shardfuzz": json.dumps(about)}, **header}).encode()
     return text + b" " * (-len(text) % 8)
 
 
-def write_file(path: str, entries: List[Entry], rank: int, ranks: int, mode: str = "e2e", groups: Groups = None) -> None:
+def write_file(path: str, entries: List[Entry], rank: int, ranks: int, mode: str = "e2e", groups: Groups = None, replicas: str = "equal") -> None:
     """Writes one rank's file; for a worker, whose folder is empty and whose answer says when the file is complete. Data: contiguous CPU
-    tensors with at least one dimension. mode: e2e, isolated or anchored. Raises OSError."""
-    header = _header(entries, rank, ranks, mode, groups)
+    tensors with at least one dimension. mode: e2e, isolated or anchored. replicas: equal or close. Raises OSError."""
+    header = _header(entries, rank, ranks, mode, groups, replicas)
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(header)))
         file.write(header)
         for _, data, _ in entries:
-            file.write(memoryview(data.reshape(-1).view(torch.uint8).numpy()))
+            flat = data.reshape(-1)
+            flat = flat if flat.stride() == (1,) else flat.clone(memory_format=torch.contiguous_format)  # one element may have any stride
+            file.write(memoryview(flat.view(torch.uint8).numpy()))
 
 
 def write_partial(directory: str, entries: List[Entry], rank: int, ranks: int, mode: str = "e2e", groups: Groups = None) -> str:

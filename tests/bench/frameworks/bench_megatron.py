@@ -1,6 +1,6 @@
 """Speed of the Megatron Core adapter on the smallest shapes: cases per second by layout, traced and not.
 
-    mpirun -n RANKS PYTHON tests/bench/frameworks/bench_megatron.py [--cases N]      (ranks: 2 or 4; PYTHON: that of ci/megatron.sh)
+    mpirun -n RANKS PYTHON tests/bench/frameworks/bench_megatron.py [--cases N]      (ranks: 2 or 4; PYTHON: that of ci/frameworks.sh megatron-core)
 
 A case here is a candidate alone: model, step, trace files. bench_megatron_campaign.py has references and judgement too. Traced and untraced runs
 alternate. Rank 0 prints one JSON line per layout.

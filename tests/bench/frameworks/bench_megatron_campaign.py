@@ -5,7 +5,7 @@
 
 Every field but the seed stands at its first choice; a function has four candidates, as in any campaign. A campaign of N cases and one of N / 8 run; the
 time between them is that of the other cases, without the start of ranks. Prints one JSON line for each number of ranks, with the speed of the mix
-(as many cases of each layout). Needs ci/megatron.sh.
+(as many cases of each layout). Needs ci/frameworks.sh megatron-core.
 """
 import argparse
 import json

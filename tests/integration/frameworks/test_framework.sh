@@ -198,7 +198,7 @@ error() { # EXPECTED_EXIT LINE ARGUMENT...
   check "'$line' is said" grep -qxF "shardfuzz: $line" "$work/stderr"
 }
 error 2 "bug: no is none of its choices" fuzz --target "$sample" --cases 1 --set bug=no
-SHARDFUZZ_MEGATRON=/nowhere error 2 "--target megatron-core: /nowhere/bin/python is not there: run ci/megatron.sh first, or let SHARDFUZZ_MEGATRON name the folder that it made" fuzz --target megatron-core --cases 1
+SHARDFUZZ_MEGATRON=/nowhere error 2 "--target megatron-core: /nowhere/bin/python is not there: run ci/frameworks.sh megatron-core first, or let SHARDFUZZ_MEGATRON name the folder that it made" fuzz --target megatron-core --cases 1
 refuses "{n} is missing" fuzz --target "$sample" --cases 1 --launcher mpirun
 refuses "{n} is missing" worker "${sample#worker:}" --launcher "mpirun -n 2"
 refuses "{n} is missing" fuzz --cases 1 --launcher mpirun

@@ -378,6 +378,30 @@ static void test_shrink_ends_one_minimal(void **state) {
   }
 }
 
+/* A field that says so is not plain in one case of so many, whatever its group wishes. */
+static void test_draw_fields_say_how_often_they_are_not_plain(void **state) {
+  (void)state;
+  static const char often[] =
+      "{'name': 'm', 'fields': {'ranks': {'choices': [1, 2], 'layout': true}, 'op': {'choices': [0, 1, 2, 3], 'one_in': 1},"
+      "'half': {'choices': [0, 1, 2], 'one_in': 2}, 'rare': {'choices': [0, 1], 'one_in': 200}, 'plain': {'choices': [0]}}}";
+  enum { DRAWS = 2000 };
+  struct sf_description *description = describe(often);
+  const struct sf_choice_space space = {.description = description, .ranks_max = 2};
+  const struct sf_table table = sf_framework_table(&space);
+  int32_t counts[3] = {0};
+  for (uint64_t i = 0; i < DRAWS; i++) {
+    int64_t row[SF_SPACE_FIELDS_MAX];
+    struct sf_draw draw;
+    sf_draw_from_pcg(&draw, 1, i);
+    assert_int_equal(sf_table_draw(row, &draw, &table, NULL, 0, NULL), SF_OK);
+    for (int field = 0; field < 3; field++) counts[field] += row[1 + field] > 0;
+  }
+  assert_int_equal(counts[0], DRAWS);
+  assert_in_range(counts[1], DRAWS * 2 / 5, DRAWS * 3 / 5);
+  assert_in_range(counts[2], 1, DRAWS / 50);
+  sf_description_destroy(description);
+}
+
 static struct sf_case framework_case(const char *fields_) {
   struct sf_case c;
   struct sf_error error = {SF_OK, ""};
@@ -419,6 +443,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_draw_neighbouring_places_begin_with_different_axes, open_space, close_space),
       cmocka_unit_test_setup_teardown(test_draw_another_layout_is_of_the_same_function, open_space, close_space),
       cmocka_unit_test(test_draw_fields_come_with_what_they_need),
+      cmocka_unit_test(test_draw_fields_say_how_often_they_are_not_plain),
       cmocka_unit_test(test_cover_rows_meet_pairs_sooner_than_draws),
       cmocka_unit_test(test_cover_all_feasible_pairs_are_met),
       cmocka_unit_test(test_cover_a_lone_field_has_each_choice),

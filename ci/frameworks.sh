@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Sets up the virtual environment in which a framework runs, unmodified, on a CPU:  ci/frameworks.sh NAME [FOLDER]
+# Names and default folders stand in the table below. Can be run again at any time; installs only what is missing.
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+# NAME FOLDER ADAPTER PACKAGE=VERSION...; a package behind "alone:" comes without its dependencies, which would admit another torch.
+table="
+megatron-core build-megatron targets/megatron_core torch=2.13.0 numpy=2.4.6 packaging=26.2 alone:megatron-core=0.16.1
+torch-dtensor build-torch    targets/torch_dtensor torch=2.13.0 numpy=2.4.6
+"
+names=$(awk 'NF { print $1 }' <<<"$table")
+row=$(awk -v name="${1:-}" '$1 == name' <<<"$table")
+if [ -z "$row" ] || [ $# -gt 2 ]; then
+  echo "usage: ci/frameworks.sh NAME [FOLDER]; names: $(tr '\n' ' ' <<<"$names")" >&2
+  exit 2
+fi
+read -r _ folder adapter packages <<<"$row"
+folder=${2:-$folder}
+
+versions() { # PYTHON: prints what it has of the packages that count here, without importing them
+  "$1" - $packages 2>/dev/null <<'PYTHON'
+import sys
+from importlib.metadata import PackageNotFoundError, version
+for wanted in sys.argv[1:]:
+    package = wanted.removeprefix("alone:").split("=")[0]
+    try:
+        print(package, version(package).split("+")[0])
+    except PackageNotFoundError:
+        print(package, "missing")
+PYTHON
+}
+has() { # PYTHON PACKAGE VERSION
+  [[ $'\n'$(versions "$1")$'\n' == *$'\n'"$2 $3"$'\n'* ]]
+}
+
+if [ ! -x "$folder/bin/python" ]; then python3 -m venv "$folder"; fi
+python=$folder/bin/python
+site_of() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+install() { "$python" -m pip install -q --disable-pip-version-check "$@"; }
+
+# The adapter and the tracer are used where they lie, so that a change of theirs needs no installation; and so is the largest package where
+# python3 or an environment made before has it in the right version.
+paths=("$PWD/$adapter" "$PWD/targets/python")
+torch=$(grep -o 'torch=[0-9.]*' <<<"$packages" | head -n 1)
+for at_hand in python3 build-python/bin/python3 build-megatron/bin/python build-torch/bin/python; do
+  if [ "$at_hand" != "$python" ] && command -v "$at_hand" >/dev/null && has "$at_hand" torch "${torch#*=}"; then
+    paths+=("$("$at_hand" -c 'import importlib.util, os; print(os.path.dirname(os.path.dirname(importlib.util.find_spec("torch").origin)))')")
+    break
+  fi
+done
+printf '%s\n' "${paths[@]}" >"$(site_of "$python")/shardfuzz.pth"
+
+for wanted in $packages; do
+  alone=()
+  if [[ $wanted == alone:* ]]; then alone=(--no-deps); fi
+  wanted=${wanted#alone:}
+  has "$python" "${wanted%=*}" "${wanted#*=}" || install "${alone[@]}" "${wanted%=*}==${wanted#*=}"
+done
+for wanted in $packages; do
+  wanted=${wanted#alone:}
+  has "$python" "${wanted%=*}" "${wanted#*=}" && continue
+  echo "ci/frameworks.sh: $folder has not $wanted but $(versions "$python" | tr '\n' ' ')" >&2
+  exit 3
+done
+echo "ci/frameworks.sh: $folder is ready"

@@ -1,0 +1,189 @@
+"""A case as a chain of operations: run on DTensors, or operation by operation on plain tensors that the candidate had."""
+import torch
+import torch.nn.functional as F
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from shardfuzz.worker import Refused
+
+from .fields import AXES, CHAIN, NONE
+from .operands import operand, values
+from .operations import OPERATIONS, STEPS, picks
+
+_compiled = {name: compile(text, name, "eval") for name, text in OPERATIONS.items()}
+ELEMENTS_MAX = 1 << 16
+
+
+class Operation:
+    """One operation of the chain. name: as traces have it, "2.cumsum"; a "~" of the table is left out."""
+
+    def __init__(self, case, number):
+        fields = case["op"][str(number)]
+        self.kind, self.number = fields["name"], number
+        self.dim, self.k, self.keepdim, self.other = fields["dim"], fields["k"], fields["keepdim"], fields["other"]
+        self.name = f"{number}.{self.kind.lstrip('~').replace('.', '-')}"
+
+    def run(self, x, make):
+        """(tensors that it gives, {name: operand}). make(name, function that gives
+        the logical tensor): the operand as the expression gets it. Raises what torch raises."""
+        arguments = _Arguments(self, x, make)
+        result = eval(_compiled[self.kind], {"torch": torch, "F": F}, arguments)
+        found = [one for one in (result if isinstance(result, (tuple, list)) else [result]) if isinstance(one, torch.Tensor)]
+        for one in found:
+            if one.numel() == 0 or one.numel() > ELEMENTS_MAX:
+                raise Refused(f"{self.kind}: a result of {one.numel()} elements")
+        return found, {name: value for name, value in arguments.items() if name in arguments.made}
+
+
+class _Arguments(dict):
+    """The names of an expression; operands are made when they are named."""
+
+    def __init__(self, operation, x, make):
+        super().__init__(x=x, d=operation.dim % x.ndim if x.ndim else 0, k=operation.k, keep=operation.keepdim)
+        self.operation, self.of, self.make, self.made = operation, x, make, []
+
+    def __missing__(self, name):
+        self.made.append(name)
+        self[name] = self.make(f"{self.operation.name}.{name}",
+                               lambda: operand(name, f"{self.operation.number}", self.of, self["d"], self.operation.other))
+        return self[name]
+
+
+def operations_of(case):
+    numbers = range(1, CHAIN + 1)
+    names = [case["op"][str(number)]["name"] for number in numbers]
+    last = next((number for number in numbers if names[number - 1] == NONE), CHAIN + 1)
+    return [Operation(case, number) for number in range(1, last)]
+
+
+def first_tensor(case):
+    shape = [case["shape"][str(d)] for d in range(case["shape"]["dims"])]
+    return values(f"{case['seed']}.x", shape, getattr(torch, case["dtype"]))
+
+
+def gradient_for(case, operation, place, tensor):
+    """The logical gradient of one of the chain's last results."""
+    return values(f"{case['seed']}.g{place}", list(tensor.shape), tensor.dtype)
+
+
+def is_differentiable(tensor):
+    return tensor.requires_grad and tensor.dtype.is_floating_point
+
+
+INPUT = "s0/mb0/fwd/act/0.input/0"
+
+
+def act(operation, place, part=""):
+    return f"s0/mb0/fwd/act/{operation.name}{part and '.' + part}{f':{place}' if place else ''}/0"
+
+
+def gradient_of(operation, name=""):
+    return f"s0/mb0/bwd/act_grad/{operation.name}{f'.{name}' if name else ''}/0"
+
+
+def run_candidate(case, ranks):
+    """[(name, tensor)]: what the chain makes on the ranks' DTensors, forwards and backwards. Raises what torch raises."""
+    placements = {tensor: [case[tensor][axis] for axis in AXES] for tensor in ("x", "y")}
+    grads, found = case["backward"], []
+
+    def make(name, whole):
+        with ranks.outside():
+            full = whole()
+        one = ranks.make(full, ranks.placements(placements["x" if name == "x" else "y"], full.ndim), f"{case['seed']}.{name}")
+        return _leaf(one, grads)
+    x = make("x", lambda: first_tensor(case))
+    steps, inputs = operations_of(case), []
+    found.append((INPUT, x.detach()))
+    for operation in steps:
+        results, operands = operation.run(x, make)
+        inputs += [(gradient_of(operation), x)] + [(gradient_of(operation, name), one) for name, one in operands.items()]
+        found += [(act(operation, place), one.detach()) for place, one in enumerate(results)]
+        x = _continued(case, results[0])
+        if x is not results[0]:
+            found.append((act(operation, 0, "to"), x.detach()))
+    if grads:
+        last = [(place, one) for place, one in enumerate(results) if is_differentiable(one)]
+        inputs = [(name, one) for name, one in inputs if is_differentiable(one)]
+        if last and inputs:
+            given = [_gradient(ranks, one, lambda: gradient_for(case, operation, place, one)) for place, one in last]
+            made = torch.autograd.grad([one for _, one in last], [one for _, one in inputs], given, allow_unused=True)
+            found += [(name, gradient) for (name, _), gradient in zip(inputs, made) if gradient is not None]
+    return found
+
+
+def _continued(case, result):
+    """What the next operation gets: numbers, also where the last one gave truth values or indices."""
+    return result if result.dtype.is_floating_point else result.to(getattr(torch, case["dtype"]))
+
+
+def _gradient(ranks, of, whole):
+    """A gradient has its tensor's placements, and is whole where these are other than cuts."""
+    with ranks.outside():
+        full = whole()
+    if not isinstance(of, DTensor):
+        return full
+    plain = all(type(placement) in (Shard, Replicate) for placement in of.placements)
+    return ranks.make(full, list(of.placements) if plain else [Replicate()] * len(of.placements), "g")
+
+
+def run_reference(case, anchored, moved):
+    """[(name, tensor)] of plain tensors. moved(tensor): what an operation is given, in a draw off by rounding: fused operations hide theirs, and what they
+    give is right for arguments that are nearly the given ones. anchored(name, tensor): the candidate's tensor of that name where there is one, else the tensor."""
+    x, grads, done = first_tensor(case), case["backward"], []
+    found = [(INPUT, moved(x))]
+    for operation in operations_of(case):
+        is_smooth = operation.kind not in STEPS and not picks(operation.kind)
+        x = _leaf(moved(x.detach()) if is_smooth else x.detach(), grads and (not done or is_differentiable(done[-1][2][0])))
+        if picks(operation.kind) and torch.unique(x).numel() < x.numel():
+            raise Refused(f"{operation.kind}: equal elements, among which it may pick any")
+        results, operands = operation.run(x, lambda name, whole: _leaf(moved(whole()) if is_smooth else whole(), grads))
+        found += [(act(operation, place), one.detach()) for place, one in enumerate(results)]
+        done.append((operation, x, results, operands))
+        x = _continued(case, results[0].detach())
+        if not results[0].dtype.is_floating_point:
+            found.append((act(operation, 0, "to"), x))
+        x = anchored(found[-1][0] if not results[0].dtype.is_floating_point else act(operation, 0), x)
+    found += _backwards(case, done, anchored, moved) if grads else []
+    refuse_what_is_not_finite(found)
+    return found
+
+
+def _leaf(tensor, grads):
+    return tensor.requires_grad_(grads and tensor.dtype.is_floating_point)
+
+
+def _backwards(case, done, anchored, moved):
+    """Gradients, each operation's from the one that the candidate had behind it."""
+    found, given = [], None
+    for operation, x, results, operands in reversed(done):
+        inputs = [(gradient_of(operation), x)] + [(gradient_of(operation, name), one) for name, one in operands.items()]
+        inputs = [(name, one) for name, one in inputs if is_differentiable(one)]
+        outputs = [(place, one) for place, one in enumerate(results) if is_differentiable(one)]
+        if given is None and operation is done[-1][0]:
+            given = {place: gradient_for(case, operation, place, one) for place, one in outputs}
+        outputs = [(place, one) for place, one in outputs if place in (given or {})]
+        if not inputs or not outputs:
+            return found
+        made = torch.autograd.grad([one for _, one in outputs], [one for _, one in inputs], [moved(given[place]) for place, _ in outputs], allow_unused=True)
+        here = [(name, gradient) for (name, _), gradient in zip(inputs, made) if gradient is not None]
+        found = here + found
+        first = dict(here).get(gradient_of(operation))
+        given = None if first is None else {0: anchored(gradient_of(operation), first)}
+        if given is None:
+            return found
+    return found
+
+
+def recordable(tensor):
+    """A tensor as a trace can have it; None where it holds no numbers."""
+    if tensor.dtype.is_complex:
+        return None
+    if tensor._is_zerotensor():
+        return torch.zeros(tensor.shape, dtype=tensor.dtype)
+    return tensor if tensor.dtype.is_floating_point else tensor.double()
+
+
+def refuse_what_is_not_finite(found):
+    """Where the operations of plain tensors give NaN or infinities, which of them DTensors give is a matter of taste."""
+    for name, tensor in found:
+        if not bool(torch.isfinite(tensor).all()):
+            raise Refused(f"{name}: not finite")

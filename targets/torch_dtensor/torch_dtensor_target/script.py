@@ -1,0 +1,137 @@
+"""A stand-alone program for a finding: torch alone, the wrong number beside the right one."""
+import torch
+
+from .fields import AXES
+from .operands import STEP
+from .operations import OPERATIONS
+from .program import act, first_tensor, gradient_for, gradient_of, is_differentiable, operations_of
+
+_TEMPLATE = '''"""Found by shardfuzz: {summary}
+
+Run: python {{this file}}   Needs torch (2.13.0 shows it). Exits with 1 where a DTensor's value is not the plain tensor's.
+"""
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+SIZES, RANKS = {sizes}, {ranks}
+
+
+def tensors_of(result):
+    return [one for one in (result if isinstance(result, (tuple, list)) else [result]) if isinstance(one, torch.Tensor)]
+
+
+def chain(make):
+    """make(whole tensor, placements): a plain tensor or a DTensor. Returns what is wrong."""
+{body}
+
+
+def plain(whole, placements):
+    return whole.clone().requires_grad_({grads} and whole.is_floating_point())
+
+
+def run(rank):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29611", RANK=str(rank), WORLD_SIZE=str(RANKS), GLOO_SOCKET_IFNAME="lo")
+    dist.init_process_group("gloo", rank=rank, world_size=RANKS)
+    mesh = init_device_mesh("cpu", SIZES)
+
+    def sharded(whole, placements):
+        local = whole
+        if not whole.is_floating_point():
+            placements = [Replicate() if one.is_partial() else one for one in placements]
+        for dim, one in enumerate(placements):
+            local = local / SIZES[dim] if one.is_partial() else local
+        cuts = distribute_tensor(local, mesh, [Replicate() if one.is_partial() else one for one in placements])
+        made = DTensor.from_local(cuts.to_local(), mesh, placements, shape=whole.shape, stride=whole.stride())
+        return made.detach().requires_grad_({grads} and whole.is_floating_point())
+    try:
+        got = chain(sharded)
+    except Exception as error:
+        print(f"rank {{rank}}: {{type(error).__name__}}: {{error}}")
+        raise
+    claims = getattr(got, "placements", "a plain tensor")
+    got, want = got.full_tensor() if isinstance(got, DTensor) else got, chain(plain)
+    if rank == 0:
+        print("{what}, placements", claims)
+        print("DTensor:", got.detach(), "plain tensor:", want.detach(), sep="\\n")
+    same = got.shape == want.shape and torch.allclose(got.detach().double(), want.detach().double(), rtol=1e-5, atol=1e-8, equal_nan=True)
+    dist.barrier()
+    dist.destroy_process_group()
+    sys.exit(0 if same else 1)
+
+
+if __name__ == "__main__":
+    torch.set_printoptions(precision=6)
+    context = mp.get_context("spawn")
+    processes = [context.Process(target=run, args=(rank,)) for rank in range(RANKS)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    sys.exit(max(abs(process.exitcode) for process in processes))
+'''
+
+
+def _text(tensor):
+    """The tensor as an expression: values of operands are small multiples of STEP."""
+    if not tensor.dtype.is_floating_point:
+        return f"torch.tensor({tensor.tolist()})"
+    steps = (tensor.double() / STEP).round().to(torch.int64)
+    return f"torch.tensor({steps.tolist()}, dtype={tensor.dtype}) / {round(1 / STEP)}"
+
+
+def _placements(case, tensor, dims):
+    names = [case[tensor][axis] for axis in AXES][:1 if case["layout"]["dp"] == 1 else 2]
+    texts = ["Replicate()" if name == "R" or (name[0] == "S" and dims == 0) else "Partial()" if name == "P" else f"Shard({int(name[1]) % dims})"
+             for name in names]
+    return "[" + ", ".join(texts) + "]"
+
+
+def script(case, first):
+    """The program that shows the tensor `first` of a complete case. ValueError: the case is none, or too large to write down."""
+    lines, known, grads = [], {}, case["backward"]
+    x = first_tensor(case).requires_grad_(grads)
+    lines.append(f"x = x1 = make({_text(x.detach())}, {_placements(case, 'x', x.ndim)})")
+    for operation in operations_of(case):
+        number, made = operation.number, []
+
+        def make(name, whole):
+            full = whole()
+            made.append((name.rsplit(".", 1)[1], full.clone()))
+            return full.requires_grad_(grads and full.dtype.is_floating_point)
+        results, operands = operation.run(x, make)
+        if number > 1:
+            lines.append(f"x{number} = x")
+        known[gradient_of(operation)] = f"x{number}"
+        for name, full in made:
+            lines.append(f"{name} = {name}{number} = make({_text(full)}, {_placements(case, 'y', full.ndim)})")
+            known[gradient_of(operation, name)] = f"{name}{number}"
+        lines.append(f"d, k, keep = {operation.dim % x.ndim if x.ndim else 0}, {operation.k}, {operation.keepdim}")
+        lines.append(f"out{number} = tensors_of({OPERATIONS[operation.kind]})")
+        for place in range(len(results)):
+            known[act(operation, place)] = f"out{number}[{place}]"
+        cast = "" if results[0].dtype.is_floating_point else f".to(torch.{case['dtype']})"
+        known[act(operation, 0, "to")] = "x"
+        lines.append(f"x = out{number}[0]{cast}")
+        if first in known and first.startswith("s0/mb0/fwd"):
+            break
+        x = results[0] if results[0].dtype.is_floating_point else results[0].to(getattr(torch, case["dtype"]))
+    if first not in known:
+        raise ValueError(f"{first} is no tensor of this case")
+    if first.startswith("s0/mb0/bwd"):
+        last = [(place, one) for place, one in enumerate(results) if is_differentiable(one)]
+        given = [f"make({_text(gradient_for(case, operation, place, one))}, [Replicate()] * len(SIZES)).detach()" for place, one in last]
+        lines.append(f"return torch.autograd.grad([{', '.join(f'out{number}[{place}]' for place, _ in last)}], [{known[first]}], [{', '.join(given)}])[0]")
+    else:
+        lines.append(f"return {known[first]}")
+    sizes = tuple(case["layout"][axis] for axis in AXES)[:1 if case["layout"]["dp"] == 1 else 2]
+    ranks = case["layout"]["tp"] * case["layout"]["dp"]
+    chain = ", then ".join(OPERATIONS[one.kind] for one in operations_of(case))
+    what = f"the gradient of {known[first]}" if first.startswith("s0/mb0/bwd") else known[first]
+    return _TEMPLATE.format(summary=f"{chain} on DTensors, {what}", sizes=sizes, ranks=ranks, body="\n".join("    " + line for line in lines), grads=grads, what=what)

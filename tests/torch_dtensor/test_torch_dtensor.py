@@ -1,0 +1,175 @@
+"""The DTensor target: its operations, its tensors on ranks, and what a campaign finds."""
+import itertools
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from shardfuzz import writer
+from shardfuzz.perturb import Jitter
+from shardfuzz.places import whole
+from shardfuzz.worker import Refused
+from torch_dtensor_target import program
+from torch_dtensor_target.fields import CHAIN, FIELDS, NONE
+from torch_dtensor_target.operands import values
+from torch_dtensor_target.operations import NAMES
+from torch_dtensor_target.ranks import Ranks
+from torch_dtensor_target.serving import plain
+
+SHARDFUZZ = os.environ.get("SHARDFUZZ", "build/shardfuzz")
+CORPUS = "corpus/regress/torch-dtensor"
+WORKER = f"{sys.executable} -m torch_dtensor_target"
+
+
+def complete(operations, shape=(4, 4), **changes):
+    """A case as the harness sends it."""
+    case = {}
+    for path, field in FIELDS.items():
+        at = case
+        *groups, last = path.split(".")
+        for group in groups:
+            at = at.setdefault(group, {})
+        at[last] = field["choices"][0] if "choices" in field else field["min"]
+    for number, name in enumerate(operations, 1):
+        case["op"][str(number)]["name"] = name
+    case["shape"]["dims"] = len(shape)
+    case["shape"].update({str(d): size for d, size in enumerate(shape)})
+    return {**case, **changes}
+
+
+def setUpModule():
+    logging.disable(logging.WARNING)
+    dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+
+
+def tearDownModule():
+    dist.destroy_process_group()
+
+
+class Operations(unittest.TestCase):
+    def test_nearly_all_run_on_plain_tensors(self):
+        runs = set()
+        for name, shape in itertools.product(NAMES, [(4, 4), (4,), (2, 4, 4), (2, 4, 4, 4), (4, 3)]):
+            try:
+                plain(complete([name], shape))
+                runs.add(name)
+            except Refused:
+                pass
+        self.assertGreaterEqual(len(runs), 390, sorted(set(NAMES) - runs))
+
+    def test_a_reference_step_by_step_is_the_whole_chain(self):
+        case = complete(["mm", "softmax", "cumsum", "mean.all"])
+        case["op"]["3"]["dim"] = 1
+        found = dict(plain(case))
+        operations = program.operations_of(case)
+        x = program.first_tensor(case).requires_grad_()
+        m = values("1.m", [4, 3], torch.float64).requires_grad_()
+        loss = torch.cumsum(torch.softmax(x @ m, 0), 1).mean()
+        given = program.gradient_for(case, operations[-1], 0, loss)
+        for name, gradient in zip((program.gradient_of(operations[0]), program.gradient_of(operations[0], "m")), torch.autograd.grad(loss, [x, m], given)):
+            torch.testing.assert_close(found[name], gradient)
+
+    def test_a_chain_ends_where_nothing_follows(self):
+        case = complete(["mm", "softmax"])
+        self.assertEqual([one.name for one in program.operations_of(case)], ["1.mm", "2.softmax"])
+        self.assertEqual(case["op"][str(CHAIN)]["name"], NONE)
+
+
+class OnRanks(unittest.TestCase):
+    def test_tensors_are_whole_again_in_all_placements(self):
+        for tp, dp in ((2, 1), (3, 1), (2, 2), (4, 2)):
+            ranks = Ranks(tp, dp, range(tp * dp))
+            for names in itertools.product(["R", "S0", "S1", "P"], repeat=1 if dp == 1 else 2):
+                full = values("x", [5, 3], torch.float64)
+                with ranks.entered():
+                    made = ranks.make(full, ranks.placements(names, 2), "x")
+                    whole = made.full_tensor()
+                for rank, local in ranks._locals(whole).items():
+                    self.assertTrue(torch.equal(local, full), (tp, dp, names, rank))
+
+    def test_pieces_add_up(self):
+        ranks = Ranks(2, 2, range(4))
+        full = values("x", [5, 3], torch.float64)
+        with ranks.entered():
+            pieces = ranks.pieces(ranks.make(full, ranks.placements(["P", "S0"], 2), "x"))
+        total = torch.zeros(5, 3, dtype=torch.float64)
+        for _, local, place in pieces:
+            (first, count, summed), = place.index[0]
+            self.assertGreater(summed, 0)
+            total[first:first + count] += local
+        self.assertTrue(torch.equal(total, full))
+
+
+class Found(unittest.TestCase):
+    def run_cases(self, cases):
+        """The outcomes of cases, as a worker's record has them."""
+        with tempfile.TemporaryDirectory() as folder:
+            path, record = os.path.join(folder, "cases.jsonl"), os.path.join(folder, "record")
+            with open(path, "w", encoding="utf-8") as file:
+                file.writelines(json.dumps(case) + "\n" for case in cases)
+            subprocess.run([SHARDFUZZ, "worker", WORKER, path, "--record", record], capture_output=True, text=True, check=False)
+            with open(record, encoding="utf-8") as file:
+                return [json.loads(line) for line in file]
+
+    def test_known_bugs(self):
+        names = sorted(name[:-5] for name in os.listdir(CORPUS) if name.endswith(".json"))
+        cases = [json.load(open(f"{CORPUS}/{name}.json", encoding="utf-8")) for name in names]
+        self.assertGreaterEqual(len(names), 8)
+        for name, case, seen in zip(names, cases, self.run_cases([case["framework"] for case in cases])):
+            kind, module = case["expect"]["signature"].split("/")[1:]
+            self.assertEqual(seen["verdict"], "FINDING", name)
+            self.assertIn(f"/{kind}/1.{module.split('@')[0]}/", seen["first"], name)
+
+    def test_right_operations_pass(self):
+        def case(name, x, **changes):
+            return {"op": {"1": {"name": name}, "2": {"name": "softmax"}}, "layout": {"tp": 2, "dp": 2}, "x": {"tp": x, "dp": "S1"}, **changes}
+        cases = [case(name, x) for name, x in [("mm", "S1"), ("sum.dim", "P"), ("layer_norm.affine", "S0"), ("gelu", "P"), ("transpose", "S1"), ("cat", "S0"),
+                                               ("index_select", "S1"), ("sub", "P"), ("clone", "S0")]]
+        cases += [case("mean.dim", "S0", shape={"0": 5, "1": 3}), case("tanh", "S0", shape={"0": 1})]
+        for given, seen in zip(cases, self.run_cases(cases)):
+            self.assertEqual(seen["verdict"], "PASS", (given, seen))
+
+    def test_a_finding_is_confirmed_on_processes_and_has_a_script(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([SHARDFUZZ, "fuzz", "--target", "worker:" + WORKER, "--cases", "4", "--jobs", "1", "--set", "op.1.name=any.all", "--set", "op.2.name=none",
+                                   "--set", "layout.tp=2", "--set", "x.tp=S0", "--set", "shape.dims=2", "--out", folder, "--json"],
+                                  capture_output=True, text=True, check=False)
+            result = json.loads(done.stdout.splitlines()[-1])
+            self.assertEqual([one["signature"] for one in result["by_signature"]], ["tolerance/act/any-all.to@tp"], done.stderr)
+            self.assertEqual(result["by_signature"][0]["diagnosis"]["class"], "extra_reduction")
+            script = os.path.join(os.path.dirname(result["by_signature"][0]["min"]), "script.py")
+            shown = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+            self.assertEqual(shown.returncode, 1, shown.stderr)
+            self.assertIn("DTensor:\ntensor(2., dtype=torch.float64)\nplain tensor:\ntensor(1., dtype=torch.float64)", shown.stdout)
+
+
+class Replicas(unittest.TestCase):
+    def test_close_ones_may_differ_by_rounding_and_by_no_more(self):
+        x = values("x", [64, 8], torch.float64)
+        near, far = x.clone(), x.clone()
+        near[3, 3] *= 1 + 2.0**-52
+        far[3, 3] *= 1.01
+        for replicas, other, code in (("close", near, 0), ("equal", near, 1), ("close", far, 1)):
+            with tempfile.TemporaryDirectory() as folder:
+                def write(name, rank, ranks, tensor, replicas="equal"):
+                    os.makedirs(f"{folder}/{name}", exist_ok=True)
+                    writer.write_file(f"{folder}/{name}/{writer.file_name(rank)}", [("s0/mb0/fwd/act/a/0", tensor, whole((64, 8)))], rank, ranks, replicas=replicas)
+                write("ref", 0, 1, x)
+                write("draw", 0, 1, Jitter(1)(x, 2.0**-51))
+                for rank, tensor in enumerate((x, other)):
+                    write("cand", rank, 2, tensor, replicas)
+                noise = subprocess.run([SHARDFUZZ, "noise", f"{folder}/ref", f"{folder}/draw"], capture_output=True, text=True, check=False)
+                self.assertEqual(noise.returncode, 0, noise.stderr)
+                seen = subprocess.run([SHARDFUZZ, "check", f"{folder}/ref", f"{folder}/cand"], capture_output=True, text=True, check=False)
+                self.assertEqual(seen.returncode, code, (replicas, seen.stdout, seen.stderr))
+
+
+if __name__ == "__main__":
+    unittest.main()
