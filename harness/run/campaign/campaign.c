@@ -38,6 +38,7 @@ struct pending {
   struct sf_case c;
   struct sf_outcome outcome;
   struct sf_job_result *shrunk; /* SHRUNK */
+  struct sf_case *suspects;     /* of its job; NULL: none */
 };
 
 /* The undecided findings of one shrink key, by ascending index. */
@@ -80,6 +81,12 @@ static struct sf_booking booking_of(const struct pending *p) {
   return (struct sf_booking){.index = p->index, .c = &p->c, .outcome = &p->outcome, .is_further = p->is_further};
 }
 
+static void free_finding(struct pending *p) {
+  sf_free(p->shrunk);
+  sf_free(p->suspects);
+  sf_free(p);
+}
+
 static void book(struct campaign *k, struct pending *p) {
   const struct sf_booking booking = booking_of(p);
   if (p->state == SHRUNK)
@@ -88,8 +95,7 @@ static void book(struct campaign *k, struct pending *p) {
     sf_ledger_add_unshrunk(&k->ledger, &booking);
   k->pending_count--;
   k->pending_cases -= !p->is_further;
-  sf_free(p->shrunk);
-  sf_free(p);
+  free_finding(p);
 }
 
 static struct key_queue *queue_of(struct campaign *k, const char *shrink_key) {
@@ -296,19 +302,22 @@ static struct pending *find_to_shrink(const struct campaign *k) {
   return lowest;
 }
 
-static void add_suspect(struct sf_job *job, const struct sf_case *min) {
-  if (job->suspect_count < SF_JOB_SUSPECTS_MAX) job->suspects[job->suspect_count++] = *min;
-}
-
 /* What may explain the finding: smallest cases of earlier culprits of its case that show it too, and of earlier findings of its key. */
-static void add_suspects(struct campaign *k, struct sf_job *job, const struct pending *p) {
+static void add_suspects(struct campaign *k, struct sf_job *job, struct pending *p) {
+  int32_t count = 0;
+  p->suspects = sf_alloc(SF_JOB_SUSPECTS_MAX * sizeof *p->suspects);
+  if (!p->suspects) {
+    sf_ledger_fail(&k->ledger, SF_ENOMEM, NULL);
+    return;
+  }
   for (const struct pending *other = p->sibling; other != p; other = other->sibling) {
     const struct sf_job_result *shrunk = other->place < p->place && other->shrinks_at_once ? other->shrunk : NULL;
-    if (shrunk && shrunk->end == SF_SHRINK_DONE && sf_outcome_shown_has(shrunk->min_outcome.shown, p->outcome.shrink_key))
-      add_suspect(job, &shrunk->min);
+    const bool shows = shrunk && shrunk->end == SF_SHRINK_DONE && sf_outcome_shown_has(shrunk->min_outcome.shown, p->outcome.shrink_key);
+    if (shows && count < SF_JOB_SUSPECTS_MAX) p->suspects[count++] = shrunk->min;
   }
-  job->suspect_count +=
-      sf_ledger_smallest(&k->ledger, job->suspects + job->suspect_count, SF_JOB_SUSPECTS_MAX - job->suspect_count, p->outcome.shrink_key);
+  count += sf_ledger_smallest(&k->ledger, p->suspects + count, SF_JOB_SUSPECTS_MAX - count, p->outcome.shrink_key);
+  job->suspects = p->suspects;
+  job->suspect_count = count;
 }
 
 static int32_t next_shrink(struct campaign *k, struct pending *p, struct sf_job *job) {
@@ -414,8 +423,7 @@ static bool tick(void *ctx) {
 static void free_pending(struct pending *list) {
   while (list) {
     struct pending *next = list->next;
-    sf_free(list->shrunk);
-    sf_free(list);
+    free_finding(list);
     list = next;
   }
 }

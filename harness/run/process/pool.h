@@ -47,7 +47,7 @@ struct sf_job {
   bool thorough;                       /* RUN, of a framework: a finding is judged by all perturbed runs */
   bool was_hang;                       /* SHRINK: confirm with ten times the deadline */
   int32_t suspect_count; /* SHRINK: smallest cases of findings with this key; what fails no more without one of them is not shrunk again */
-  struct sf_case suspects[SF_JOB_SUSPECTS_MAX];
+  const struct sf_case *suspects; /* borrowed until the job is done; they go to the process behind the job, which has to be small */
 };
 
 /* Cases of a range that passed. */

@@ -97,7 +97,9 @@ int sf_process_stop(struct sf_process *process) {
 
 bool sf_process_send(struct sf_process *process) {
   const size_t size_bytes = (size_t)(process->job_count - process->job_next) * sizeof *process->jobs;
-  return sf_fd_write(process->fd, &process->jobs[process->job_next], size_bytes);
+  if (!sf_fd_write(process->fd, &process->jobs[process->job_next], size_bytes)) return false;
+  const struct sf_job *last = &process->jobs[process->job_count - 1]; /* one that shrinks comes alone */
+  return last->suspect_count == 0 || sf_fd_write(process->fd, last->suspects, (size_t)last->suspect_count * sizeof *last->suspects);
 }
 
 /* Processor seconds that the process has used; infinite where other processes do its work, so that its own time says nothing. */
@@ -331,10 +333,13 @@ void sf_outcome_turn_to_wanted(struct sf_outcome *outcome, const struct sf_job *
 _Noreturn void sf_process_main(int fd, struct sf_process_page *page, struct sf_said *said, const struct sf_pool_options *options) {
   struct sf_workbench bench = {.options = options, .page = page, .said = said, .fd = fd};
   static struct sf_job job;
+  static struct sf_case suspects[SF_JOB_SUSPECTS_MAX];
   static struct sf_job_result result;
   bool confined = false;
   sf_process_watch_signals(page);
   while (sf_fd_read(fd, &job, sizeof job)) {
+    job.suspects = suspects;
+    if (job.suspect_count > 0 && !sf_fd_read(fd, suspects, (size_t)job.suspect_count * sizeof *suspects)) break;
     page->progress.rank = page->trace_rank = -1;
     page->progress.label[0] = '\0';
     memset(&result, 0, sizeof result);
