@@ -70,7 +70,7 @@ class Operations(unittest.TestCase):
         found = dict(plain(case))
         operations = program.operations_of(case)
         x = program.first_tensor(case).requires_grad_()
-        m = values("1.m", [4, 3], torch.float64).requires_grad_()
+        m = values("0.1.m", [4, 3], torch.float64).requires_grad_()
         loss = torch.cumsum(torch.softmax(x @ m, 0), 1).mean()
         given = program.gradient_for(case, operations[-1], 0, loss)
         for name, gradient in zip((program.gradient_of(operations[0]), program.gradient_of(operations[0], "m")), torch.autograd.grad(loss, [x, m], given)):

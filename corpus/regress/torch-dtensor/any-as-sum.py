@@ -1,6 +1,6 @@
-"""Found by shardfuzz: torch.any(x) on DTensors, x
+"""Found by shardfuzz: torch.any(x) on DTensors, the value of x
 
-Run: python {this file}   Needs torch (2.13.0 shows it). Exits with 1 where a DTensor's value is not the plain tensor's.
+Run it with python. It needs torch alone; 2.13.0 shows the bug. Exit code 1: the DTensor's value is not the plain tensor's.
 """
 import os
 import sys
@@ -54,7 +54,7 @@ def run(rank):
     claims = getattr(got, "placements", "a plain tensor")
     got, want = got.full_tensor() if isinstance(got, DTensor) else got, chain(plain)
     if rank == 0:
-        print("x, placements", claims)
+        print("value of x; placements:", claims)
         print("DTensor:", got.detach(), "plain tensor:", want.detach(), sep="\n")
     same = got.shape == want.shape and torch.allclose(got.detach().double(), want.detach().double(), rtol=1e-5, atol=1e-8, equal_nan=True)
     dist.barrier()

@@ -1,6 +1,6 @@
-"""Found by shardfuzz: F.cross_entropy(x, target, ignore_index=0) on DTensors, out1[0]
+"""Found by shardfuzz: F.cross_entropy(x, target, ignore_index=0) on DTensors, the value of out1[0]
 
-Run: python {this file}   Needs torch (2.13.0 shows it). Exits with 1 where a DTensor's value is not the plain tensor's.
+Run it with python. It needs torch alone; 2.13.0 shows the bug. Exit code 1: the DTensor's value is not the plain tensor's.
 """
 import os
 import sys
@@ -22,7 +22,7 @@ def tensors_of(result):
 def chain(make):
     """make(whole tensor, placements): a plain tensor or a DTensor. Returns what is wrong."""
     x = x1 = make(torch.tensor([[2659, 4651, 2778, 1802], [6298, 3287, 5431, 5009], [1033, 5150, 7390, 1674], [1759, 5949, 6661, 6034]], dtype=torch.float64) / 16384, [Shard(0)])
-    target = target1 = make(torch.tensor([0, 3, 2, 1]), [Replicate()])
+    target = target1 = make(torch.tensor([3, 0, 3, 1]), [Replicate()])
     d, k, keep = 0, 1, False
     out1 = tensors_of(F.cross_entropy(x, target, ignore_index=0))
     x = out1[0]
@@ -55,7 +55,7 @@ def run(rank):
     claims = getattr(got, "placements", "a plain tensor")
     got, want = got.full_tensor() if isinstance(got, DTensor) else got, chain(plain)
     if rank == 0:
-        print("out1[0], placements", claims)
+        print("value of out1[0]; placements:", claims)
         print("DTensor:", got.detach(), "plain tensor:", want.detach(), sep="\n")
     same = got.shape == want.shape and torch.allclose(got.detach().double(), want.detach().double(), rtol=1e-5, atol=1e-8, equal_nan=True)
     dist.barrier()

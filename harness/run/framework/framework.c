@@ -547,8 +547,8 @@ void sf_framework_destroy(struct sf_framework *f) {
 void sf_framework_rest(struct sf_framework *f) {
   if (!f) return;
   sf_framework_sets_rest(&f->sets);
-  if (!*f->sets.zygote)
-    sf_temporary_remove(&f->folder); /* a zygote listens in it, or forks sets so fast that the reference is worth keeping */
+  if (*f->sets.zygote) return; /* it listens in the folder, or forks sets so fast that the reference there is worth keeping */
+  sf_temporary_remove(&f->folder);
 }
 
 const char *sf_framework_zygote(const struct sf_framework *f) { return *f->sets.zygote ? f->sets.zygote : NULL; }

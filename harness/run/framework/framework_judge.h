@@ -12,9 +12,8 @@ enum sf_status sf_framework_blame(struct sf_framework_outcome *outcome, const ch
                                   const struct sf_error *error) SF_MUST_USE;
 
 /* Writes a noise file of the reference. first: more draws will follow if the candidate does not pass by these. *distinct: how many
- * of the draws moved anything. *good is false when there
- * is no noise file: the traces break the format, or no draw moved anything; the outcome then holds what sf_framework_blame makes of that.
- */
+ * of the draws moved anything. *good is false when there is no noise file: the traces break the format, or no draw moved anything; the
+ * outcome then holds what sf_framework_blame makes of that. */
 enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outcome, const char *noise, const char *reference,
                                   const char (*draws)[SF_FRAMEWORK_PATH], int32_t draw_count, bool first, int32_t *distinct,
                                   struct sf_error *error) SF_MUST_USE;

@@ -51,6 +51,13 @@ static void make_room(struct sf_framework_sets *sets, int32_t ranks) {
   }
 }
 
+/* Whether a zygote was there and is gone: then the launcher starts sets from now on. */
+static bool note_zygote(struct sf_framework_sets *sets) {
+  const bool is_gone = *sets->zygote && !sf_zygote_lives(sets->zygote);
+  if (is_gone) *sets->zygote = '\0';
+  return is_gone;
+}
+
 static enum sf_status start_set(struct sf_framework_sets *sets, struct sf_rank_set **out, struct sf_worker_report *report, int32_t ranks) {
   struct sf_rank_set_options options = sets->start;
   options.ranks = ranks;
@@ -58,8 +65,9 @@ static enum sf_status start_set(struct sf_framework_sets *sets, struct sf_rank_s
   options.may_fork = options.may_fork && !options.zygote && !sets->own_zygote && ranks == 1;
   if (options.zygote) make_room(sets, ranks);
   const enum sf_status status = sf_worker_set_start(out, report, &options);
-  if (status != SF_OK) sets->restarts++;
-  if (status != SF_OK && report->end == SF_WORKER_UNABLE) *sets->zygote = '\0';
+  if (status == SF_OK) return SF_OK;
+  sets->restarts++;
+  note_zygote(sets);
   return status;
 }
 
@@ -82,14 +90,13 @@ static enum sf_status status_of(enum sf_status status, const struct sf_worker_re
 
 enum sf_status sf_framework_sets_ask(struct sf_framework_sets *sets, struct sf_worker_report *report, json_t *request, int32_t ranks) {
   int32_t place = 0;
+  sets->died_with_zygote = false;
   enum sf_status status = request ? find_set(sets, &place, report, ranks) : SF_ENOMEM;
   if (status == SF_OK && sets->kept[place].set) {
     sets->kept[place].used = ++sets->requests;
     status = sf_worker_set_ask(sets->kept[place].set, report, request);
     if (!sf_worker_goes_on(report->end)) drop_set(sets, place);
-    const bool is_gone = report->end == SF_WORKER_DIED || report->end == SF_WORKER_ONE_SIDED;
-    sets->died_with_zygote = is_gone && *sets->zygote && !sf_zygote_lives(sets->zygote);
-    if (sets->died_with_zygote) *sets->zygote = '\0';
+    sets->died_with_zygote = (report->end == SF_WORKER_DIED || report->end == SF_WORKER_ONE_SIDED) && note_zygote(sets);
   }
   json_decref(request);
   return status_of(status, report);

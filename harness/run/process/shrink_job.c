@@ -125,14 +125,14 @@ static bool is_explained(struct shrink_loop *loop, struct sf_job *job, const str
     const struct sf_case *suspect = &job->suspects[i];
     struct sf_case rest;
     if (!subject->contains(&job->c, suspect)) continue;
-    result->evaluations++;
+    result->evaluations += 2;
     if (subject->without(&rest, &job->c, suspect, options) && still_fails(loop, &rest)) {
       job->c = rest;
       before = loop->last;
       continue;
     }
     loop->last = before;
-    if (!still_fails(loop, suspect)) continue;
+    if (!still_fails(loop, suspect)) continue; /* it was found at a moment that does not come again */
     result->min = *suspect;
     result->min_outcome = loop->last;
     result->minimal = true;

@@ -108,8 +108,8 @@ def serve(describe: dict, run: Callable[[dict, Callable[[], None]], None], scrip
 
     describe: what the worker supports. run(request, beat): one run of one case; what it raises is answered as refused (Refused), full (an OSError for
     want of room) or error. script(case, first): the text of a stand-alone script that shows the wrong tensor `first` of the case; with it the description
-    says "scripts". preload(): imports what every rank needs, and starts neither threads nor communication; with it the first process may fork the ranks,
-    which run() finds in place() from then on, and in no variable that was set before. KeyboardInterrupt and SystemExit end the rank. RuntimeError: not
+    says "scripts". preload(): imports what every rank needs, and starts neither threads nor communication. With it the first process may fork the ranks: run()
+    asks place() for its rank, since a variable that was set before has the first process's. KeyboardInterrupt and SystemExit end the rank. RuntimeError: not
     started by shardfuzz.
     """
     path = os.environ.get("SHARDFUZZ_SOCKET")

@@ -1,7 +1,7 @@
 """The worker's first process as a zygote (targets/worker.md): it imports the framework once and forks the ranks of every set.
 
-Each set has a leader, forked too: the parent of the ranks, the reaper of whatever they start, and their end when the harness closes the set's connection. What is
-here runs in no rank once it runs cases.
+The zygote forks a leader for each set, and the leader forks the ranks. When the harness closes the set's connection, the leader kills the ranks and whatever
+they have started.
 """
 import ctypes
 import gc
@@ -15,13 +15,13 @@ import traceback
 from typing import Callable
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-PAUSE_S = 0.05
+LEADER_PAUSE_S, ZYGOTE_PAUSE_S = 0.05, 1   # between looks for children that have ended
 _OTHER_LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "MPI_")
 
 
 def fork_ranks(harness_path: str, path: str, described: dict, preload: Callable[[], None]) -> bool:
-    """Listens at path and forks what is asked for, until the harness closes its connection: then False. True in each rank, whose environment says its RANK,
-    WORLD_SIZE and SHARDFUZZ_SOCKET."""
+    """Listens at path and forks what is asked for. Returns True in each rank, whose environment has its RANK, WORLD_SIZE and SHARDFUZZ_SOCKET; False in the
+    zygote, once the harness has closed its connection."""
     harness = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     harness.connect(harness_path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -41,7 +41,7 @@ class _Zygote:
             selector.register(self.harness, selectors.EVENT_READ)
             selector.register(self.listener, selectors.EVENT_READ)
             while True:
-                for key, _ in selector.select(PAUSE_S * 20):
+                for key, _ in selector.select(ZYGOTE_PAUSE_S):
                     if key.fileobj is self.listener:
                         if self._fork_set():
                             return True
@@ -68,7 +68,7 @@ class _Zygote:
             traceback.print_exc()
             return {"error": f"{type(failure).__name__}: {failure}"[:2000]}
         gc.collect()
-        gc.freeze()      # what was imported: a search for cycles in a rank need not go through it, and its pages stay shared
+        gc.freeze()      # a rank's search for cycles leaves out what was imported, and these pages stay shared
         return {"ok": self.described}
 
     def _fork_set(self) -> bool:
@@ -115,14 +115,15 @@ def _reap():
 
 
 def _lead(connection, descriptors, request) -> bool:
-    """Forks the ranks and ends with them, or ends them with the connection. True in a rank. descriptors: where ranks print; what is held open until all
-    have ended."""
+    """Forks the ranks, and ends when all of them have ended or the harness closes the connection. True in a rank. descriptors: where ranks print, and what the
+    leader holds open until all have ended."""
     system = ctypes.CDLL(None)
     system.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     system.prctl(PR_SET_CHILD_SUBREAPER, 1)
     try:
         for rank in range(request["fork"]):
             if os.fork() == 0:
+                system.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
                 connection.close()
                 _become_rank(descriptors, request, rank)
                 return True
@@ -145,10 +146,10 @@ def _become_rank(descriptors, request, rank):
 
 
 def _lead_to_the_end(connection):
-    """Waits until the ranks have ended or the harness wants their end; says what processor time they used, in seconds, and closes the connection last."""
+    """Waits until the ranks have ended or the harness closes the connection, kills what is left, and sends the processor time that the ranks used, in seconds."""
     with selectors.DefaultSelector() as selector:
         selector.register(connection, selectors.EVENT_READ)
-        while not selector.select(PAUSE_S):
+        while not selector.select(LEADER_PAUSE_S):
             try:
                 os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
@@ -168,6 +169,6 @@ def _lead_to_the_end(connection):
 
 
 def _children():
-    """Ids of this process's children, those that it inherited included."""
+    """Ids of this process's children. Orphans of the ranks are among them."""
     with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
         return [int(pid) for pid in file.read().split()]

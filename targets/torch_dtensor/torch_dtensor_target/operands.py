@@ -8,7 +8,7 @@ FIRST, COUNT = 1 << 10, 1 << 13
 
 
 def values(key: str, shape, dtype) -> torch.Tensor:
-    """Numbers between 0.06 and 0.57 by the key, no two alike."""
+    """Numbers between 0.06 and 0.57, a function of the key; up to COUNT of them are distinct."""
     generator = torch.Generator().manual_seed(random.Random(key).getrandbits(60))
     count = 1
     for size in shape:

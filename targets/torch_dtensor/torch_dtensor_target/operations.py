@@ -1,11 +1,14 @@
 """The operations: each an expression in the language of torch, the same for plain tensors and for DTensors.
 
-x is the chain's tensor. d is a dimension of it, k a whole number from -1 to 3, keep a truth value. Operands are made for x's shape and have their own
-placements (operands.py): y and z of x's shape or one that broadcasts to it, m (columns of x, 3), mm (.., columns, 3) with the same leading dimensions,
-v (columns), c and c2 (size of dimension 1), i and j (indices along d, of x's shape and three of them), mask (of x's shape), target (a class for each
-element but for dimension 1, which is the classes), ids (of x's shape, below 7), table (7, 3).
+x is the chain's tensor, d one of its dimensions, k a whole number from -1 to 3, keep a truth value. The other names are operands, with placements of
+their own (operands.py makes them). Their shapes, where C is the number of x's columns:
 
-A name that begins with "~" picks one of several elements: equal ones make its result a matter of taste.
+y, z      x's shape; y perhaps one that broadcasts to it          i, j      indices along d: x's shape; three of them
+m, mm     (C, 3); (.., C, 3) with x's leading dimensions          mask      truth values of x's shape
+v         (C)                                                     target    classes, of x's shape without dimension 1, which is the classes
+c, c2     (size of dimension 1)                                   ids       whole numbers below 7 of x's shape; table (7, 3)
+
+The operation of a name that begins with "~" picks one of several elements. If some are equal, it may pick any of them.
 """
 
 UNARY = """abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 floor frac lgamma log log10 log1p log2 neg
@@ -19,7 +22,7 @@ floor_divide logical_and logical_or logical_xor rsub isclose float_power""".spli
 REDUCED = "sum mean prod amax amin std var logsumexp any all nansum count_nonzero nanmean".split()
 KEEPS = "sum mean prod amax amin std var logsumexp any all nansum nanmean".split()
 
-# What an argument has to be changed to, so that the operation is defined there.
+# Arguments within the domain of the operation.
 _WITHIN = {**{name: "x.tanh()" for name in "acos asin atanh erfinv".split()}, "acosh": "x.abs() + 1.5",
            **{name: "x.abs() + 0.1" for name in "digamma lgamma log log10 log2 rsqrt sqrt reciprocal entr psi gammaln".split()}, "log1p": "x.abs()"}
 
@@ -123,21 +126,21 @@ OPERATIONS = {
     "atleast_2d": "torch.atleast_2d(x)", "block_diag": "torch.block_diag(x, m)", "isin": "torch.isin(ids, j)",
     "logical_and.mask": "(torch.logical_and(mask, x > 0.5))", "eq.scalar": "(x == 0.5)", "gt.scalar": "(x > 0.5)",
     "bitwise_and": "(ids & ids.flip(0))", "foreach_add": "torch._foreach_add([x, y], 1.0)", "foreach_mul": "torch._foreach_mul([x, y], [y, x])",
-    "foreach_sqrt": "torch._foreach_sqrt([x.abs(), y.abs()])", "~amax.ties": "torch.amax(x, dim=d, keepdim=keep)",
+    "foreach_sqrt": "torch._foreach_sqrt([x.abs(), y.abs()])",
     "histc": "torch.histc(x.detach(), 4, 0, 1)", "searchsorted": "torch.searchsorted(v.sort()[0], x)", "cov": "torch.cov(x)",
     "corrcoef": "torch.corrcoef(x)", "renorm": "torch.renorm(x, 2, 0, 1.0)", "cumsum.flip": "torch.cumsum(x.flip(d), dim=d).flip(d)",
     "dropout.eval": "F.dropout(x, 0.5, training=False)", "alpha": "F.elu(x - 0.5, alpha=0.3)",
 }
 
 
-# Where the least change of an argument may change the result by a step.
+# Operations whose results jump when an argument changes by a rounding.
 STEPS = frozenset("""ceil floor round trunc frac sgn sign eq ne lt le gt ge floor_divide fmod remainder heaviside logical_and logical_or logical_xor logical_not isclose
 count_nonzero.dim count_nonzero.all any.dim any.all all.dim all.all div.floor div.trunc remainder.scalar where.other round.decimals hinge searchsorted bucketize
 histc bool eq.scalar gt.scalar isin bitwise_and logical_and.mask nan_to_num signbit vector_norm.0""".split())
 
 
 def picks(name: str) -> bool:
-    """Whether the operation picks elements, so that equal ones would make its result a matter of taste."""
+    """Whether the operation picks elements."""
     return name.startswith("~")
 
 

@@ -18,13 +18,13 @@ class Operation:
 
     def __init__(self, case, number):
         fields = case["op"][str(number)]
-        self.kind, self.number = fields["name"], number
+        self.kind, self.number, self.seed = fields["name"], number, case["seed"]
         self.dim, self.k, self.keepdim, self.other = fields["dim"], fields["k"], fields["keepdim"], fields["other"]
         self.name = f"{number}.{self.kind.lstrip('~').replace('.', '-')}"
 
     def run(self, x, make):
-        """(tensors that it gives, {name: operand}). make(name, function that gives
-        the logical tensor): the operand as the expression gets it. Raises what torch raises."""
+        """(resulting tensors, {name: operand}). make(name, whole): the operand as the expression gets it; whole() gives the logical tensor. Raises what torch
+        raises."""
         arguments = _Arguments(self, x, make)
         result = eval(_compiled[self.kind], {"torch": torch, "F": F}, arguments)
         found = [one for one in (result if isinstance(result, (tuple, list)) else [result]) if isinstance(one, torch.Tensor)]
@@ -44,7 +44,7 @@ class _Arguments(dict):
     def __missing__(self, name):
         self.made.append(name)
         self[name] = self.make(f"{self.operation.name}.{name}",
-                               lambda: operand(name, f"{self.operation.number}", self.of, self["d"], self.operation.other))
+                               lambda: operand(name, f"{self.operation.seed}.{self.operation.number}", self.of, self["d"], self.operation.other))
         return self[name]
 
 
@@ -126,8 +126,8 @@ def _gradient(ranks, of, whole):
 
 
 def run_reference(case, anchored, moved):
-    """[(name, tensor)] of plain tensors. moved(tensor): what an operation is given, in a draw off by rounding: fused operations hide theirs, and what they
-    give is right for arguments that are nearly the given ones. anchored(name, tensor): the candidate's tensor of that name where there is one, else the tensor."""
+    """[(name, tensor)] of plain tensors. anchored(name, tensor): the candidate's tensor of that name, or the tensor where the candidate has none. moved(tensor):
+    the tensor that an operation gets; a draw changes it by a rounding, since nothing can change the roundings inside a fused operation."""
     x, grads, done = first_tensor(case), case["backward"], []
     found = [(INPUT, moved(x))]
     for operation in operations_of(case):
@@ -138,10 +138,11 @@ def run_reference(case, anchored, moved):
         results, operands = operation.run(x, lambda name, whole: _leaf(moved(whole()) if is_smooth else whole(), grads))
         found += [(act(operation, place), one.detach()) for place, one in enumerate(results)]
         done.append((operation, x, results, operands))
-        x = _continued(case, results[0].detach())
-        if not results[0].dtype.is_floating_point:
+        result = results[0].detach()
+        x = _continued(case, result)
+        if x is not result:
             found.append((act(operation, 0, "to"), x))
-        x = anchored(found[-1][0] if not results[0].dtype.is_floating_point else act(operation, 0), x)
+        x = anchored(act(operation, 0, "" if x is result else "to"), x)
     found += _backwards(case, done, anchored, moved) if grads else []
     refuse_what_is_not_finite(found)
     return found
@@ -152,24 +153,25 @@ def _leaf(tensor, grads):
 
 
 def _backwards(case, done, anchored, moved):
-    """Gradients, each operation's from the one that the candidate had behind it."""
+    """Gradients of each operation, computed from the candidate's gradient of the operation's result."""
     found, given = [], None
     for operation, x, results, operands in reversed(done):
         inputs = [(gradient_of(operation), x)] + [(gradient_of(operation, name), one) for name, one in operands.items()]
         inputs = [(name, one) for name, one in inputs if is_differentiable(one)]
         outputs = [(place, one) for place, one in enumerate(results) if is_differentiable(one)]
-        if given is None and operation is done[-1][0]:
+        if given is None:
             given = {place: gradient_for(case, operation, place, one) for place, one in outputs}
-        outputs = [(place, one) for place, one in outputs if place in (given or {})]
+        outputs = [(place, one) for place, one in outputs if place in given]
         if not inputs or not outputs:
             return found
-        made = torch.autograd.grad([one for _, one in outputs], [one for _, one in inputs], [moved(given[place]) for place, _ in outputs], allow_unused=True)
+        made = torch.autograd.grad([one for _, one in outputs], [one for _, one in inputs], [moved(given[place]) for place, _ in outputs],
+                                   allow_unused=True)
         here = [(name, gradient) for (name, _), gradient in zip(inputs, made) if gradient is not None]
         found = here + found
         first = dict(here).get(gradient_of(operation))
-        given = None if first is None else {0: anchored(gradient_of(operation), first)}
-        if given is None:
+        if first is None:
             return found
+        given = {0: anchored(gradient_of(operation), first)}
     return found
 
 
@@ -183,7 +185,7 @@ def recordable(tensor):
 
 
 def refuse_what_is_not_finite(found):
-    """Where the operations of plain tensors give NaN or infinities, which of them DTensors give is a matter of taste."""
+    """Plain tensors that give NaN or infinities do not say what a DTensor should give."""
     for name, tensor in found:
         if not bool(torch.isfinite(tensor).all()):
             raise Refused(f"{name}: not finite")

@@ -32,7 +32,7 @@ class Ranks:
         return self.mode if self.simulated else contextlib.nullcontext()
 
     def outside(self):
-        """Where this process is itself again, whose tensors are of no rank."""
+        """A context in which tensors are plain, and not one for each simulated rank."""
         return self.mode.disable() if self.simulated else contextlib.nullcontext()
 
     def groups(self, rank):
@@ -52,7 +52,8 @@ class Ranks:
         return made
 
     def make(self, full: torch.Tensor, placements, key: str) -> DTensor:
-        """Cut by places of our own. Summands are multiples of STEP, whose sum is exact; whole numbers and truth values are replicated in their place."""
+        """A DTensor whose pieces we cut ourselves. Summands are multiples of STEP, so their sum is exact. Whole numbers and truth values are replicated where
+        floating-point numbers would be summands."""
         if not full.dtype.is_floating_point:
             placements = [Replicate() if placement.is_partial() else placement for placement in placements]
         with self.outside():
@@ -72,7 +73,7 @@ class Ranks:
         return local.clone(memory_format=torch.contiguous_format)
 
     def _summand(self, local, mesh_dim, rank, key):
-        """This rank's part of a sum along a mesh dimension: the others add small multiples of STEP, which rank 0 of the dimension takes off again."""
+        """This rank's part of a sum along a mesh dimension. Ranks above 0 have random multiples of STEP; rank 0 has the tensor less all of these."""
         def part(other):
             at = [*self.coordinates[rank]]
             at[mesh_dim] = other
@@ -84,17 +85,16 @@ class Ranks:
         return local - sum(part(other) for other in range(1, self.sizes[mesh_dim]))
 
     def pieces(self, tensor):
-        """[(rank, local tensor, Place)] of a DTensor or of a plain tensor that each rank has; the whole as a user gets it where that is no sum of
-        numbers, or a piece has not the shape that its placements say."""
-        if not isinstance(tensor, DTensor):
-            return [(rank, local, whole(local.shape)) for rank, local in self._locals(tensor).items()]
-        if any(placement.is_partial() and not (is_sum(placement) and tensor.dtype.is_floating_point) for placement in tensor.placements):
-            return [(rank, local, whole(local.shape)) for rank, local in self._locals(tensor.full_tensor()).items()]
-        found = [(rank, local, place_in_mesh(tensor.shape, tensor._spec, self.ranks, self.coordinates[rank]))
-                 for rank, local in self._locals(tensor._local_tensor).items()]
-        if all((tuple(local.shape) or (1,)) == place.local_shape() for _, local, place in found):
-            return found
-        return [(rank, local, whole(local.shape)) for rank, local in self._locals(tensor.full_tensor()).items()]
+        """[(rank, local tensor, Place)] of a DTensor, or of a plain tensor that each rank has. A DTensor is recorded as full_tensor() gives it where its placements
+        are of no sum of numbers, or say another shape than a piece has."""
+        if isinstance(tensor, DTensor):
+            if all(not placement.is_partial() or (is_sum(placement) and tensor.dtype.is_floating_point) for placement in tensor.placements):
+                found = [(rank, local, place_in_mesh(tensor.shape, tensor._spec, self.ranks, self.coordinates[rank]))
+                         for rank, local in self._locals(tensor._local_tensor).items()]
+                if all((tuple(local.shape) or (1,)) == place.local_shape() for _, local, place in found):
+                    return found
+            tensor = tensor.full_tensor()
+        return [(rank, local, whole(local.shape)) for rank, local in self._locals(tensor).items()]
 
     def _locals(self, tensor):
         if isinstance(tensor, AsyncCollectiveTensor):
@@ -102,4 +102,3 @@ class Ranks:
         if self.simulated:
             return tensor._local_tensors if isinstance(tensor, LocalTensor) else {rank: tensor for rank in self.mine}
         return {self.mine[0]: tensor}
-

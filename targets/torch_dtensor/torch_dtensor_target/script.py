@@ -8,7 +8,7 @@ from .program import act, first_tensor, gradient_for, gradient_of, is_differenti
 
 _TEMPLATE = '''"""Found by shardfuzz: {summary}
 
-Run: python {{this file}}   Needs torch (2.13.0 shows it). Exits with 1 where a DTensor's value is not the plain tensor's.
+Run it with python. It needs torch alone; 2.13.0 shows the bug. Exit code 1: the DTensor's value is not the plain tensor's.
 """
 import os
 import sys
@@ -58,7 +58,7 @@ def run(rank):
     claims = getattr(got, "placements", "a plain tensor")
     got, want = got.full_tensor() if isinstance(got, DTensor) else got, chain(plain)
     if rank == 0:
-        print("{what}, placements", claims)
+        print("{what}; placements:", claims)
         print("DTensor:", got.detach(), "plain tensor:", want.detach(), sep="\\n")
     same = got.shape == want.shape and torch.allclose(got.detach().double(), want.detach().double(), rtol=1e-5, atol=1e-8, equal_nan=True)
     dist.barrier()
@@ -94,7 +94,7 @@ def _placements(case, tensor, dims):
 
 
 def script(case, first):
-    """The program that shows the tensor `first` of a complete case. ValueError: the case is none, or too large to write down."""
+    """The program that shows the tensor `first` of a complete case. ValueError: the case has no such tensor."""
     lines, known, grads = [], {}, case["backward"]
     x = first_tensor(case).requires_grad_(grads)
     lines.append(f"x = x1 = make({_text(x.detach())}, {_placements(case, 'x', x.ndim)})")
@@ -133,5 +133,5 @@ def script(case, first):
     sizes = tuple(case["layout"][axis] for axis in AXES)[:1 if case["layout"]["dp"] == 1 else 2]
     ranks = case["layout"]["tp"] * case["layout"]["dp"]
     chain = ", then ".join(OPERATIONS[one.kind] for one in operations_of(case))
-    what = f"the gradient of {known[first]}" if first.startswith("s0/mb0/bwd") else known[first]
-    return _TEMPLATE.format(summary=f"{chain} on DTensors, {what}", sizes=sizes, ranks=ranks, body="\n".join("    " + line for line in lines), grads=grads, what=what)
+    what = f"gradient of {known[first]}" if first.startswith("s0/mb0/bwd") else f"value of {known[first]}"
+    return _TEMPLATE.format(summary=f"{chain} on DTensors, the {what}", sizes=sizes, ranks=ranks, body="\n".join("    " + line for line in lines), grads=grads, what=what)

@@ -1,4 +1,4 @@
-"""The worker of targets/worker.md. Candidates run on simulated ranks in one process; a set of as many processes as the case has ranks runs them on Gloo."""
+"""The worker of targets/worker.md. One process simulates the ranks of a candidate; several processes are its ranks, and communicate through Gloo."""
 import contextlib
 import functools
 import logging
@@ -41,7 +41,7 @@ def limited():
 
 
 def plain(case, anchored=lambda name, tensor: tensor, moved=lambda tensor: tensor):
-    """run_reference of program.py. Refused for what plain tensors do not take."""
+    """What run_reference of program.py returns. Raises worker.Refused for a case that plain tensors refuse."""
     from .program import run_reference
     try:
         with limited():
@@ -57,6 +57,8 @@ def _line(error):
 
 
 class Worker:
+    """Answers run requests: alone for all simulated ranks, or for one rank of several processes."""
+
     def __init__(self):
         preload()
         import torch.distributed as dist
@@ -81,7 +83,7 @@ class Worker:
             self.reference(case, request.get("draw", -1), request.get("anchors"), out)
 
     def candidate(self, case, count, out):
-        """Whatever DTensor refuses loudly is not supported. What plain tensors refuse takes it long to refuse, so they are asked first."""
+        """A case that DTensor refuses with an error is not supported. Plain tensors run first: what they refuse, DTensor takes much longer to refuse."""
         plain(case)
         from shardfuzz import writer
         from .program import recordable, run_candidate
@@ -140,6 +142,7 @@ def serve():
         if not state:
             state.append(Worker())
         return state[0].run(request, beat)
+
     def script(case, first):
         from . import script as scripts
         return scripts.script(case, first)
