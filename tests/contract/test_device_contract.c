@@ -562,10 +562,12 @@ static int run_variant(struct fixture *f, bool wanted, uint64_t seed) {
   return failed;
 }
 
-/* test_device_contract [cpu|cpu-loops|cpu-blas|cpu-xsmm|cuda] [seed] */
+/* test_device_contract [cpu|cpu-loops|cpu-blas|cpu-xsmm|cuda] [seed [tests to leave out, with * and ?]] */
 int main(int argc, char **argv) {
   const char *kind = argc > 1 && isalpha((unsigned char)*argv[1]) ? argv[1] : "";
-  const char *number = argc > 1 + (*kind != '\0') ? argv[argc - 1] : "20240607";
+  const int next = 1 + (*kind != '\0');
+  const char *number = argc > next ? argv[next] : "20240607";
+  if (argc > next + 1) cmocka_set_skip_filter(argv[next + 1]);
   const uint64_t seed = strtoull(number, NULL, 10);
   struct fixture variants[] = {{.name = "cpu-loops", .gemm = SF_CPU_GEMM_LOOPS},
                                {.name = "cpu-blas", .gemm = SF_CPU_GEMM_BLAS},

@@ -10,6 +10,7 @@ fake() { # PATH, text on stdin: a program that is a script
 tools=$work/tools ready=$work/ready
 fake "$tools/nvidia-smi" <<<'echo "A GPU, 1.0, 9.0"'
 fake "$tools/compute-sanitizer" <<<'echo "$*"'
+fake "$tools/nvidia-cuda-mps-control" <<<'echo "$CUDA_MPS_PIPE_DIRECTORY ${1:-$(cat)}" >>"$FAKE_MPS"'
 fake "$tools/mpirun" <<<'echo "rank 0: 2 ranks on 1 GPU: NCCL needs one for each" && exit 1'
 fake "$ready/tests/contract/test_device_contract" <<<'echo "asked for $1" && echo "the end"'
 fake "$ready/tests/contract/test_comm_contract" <<<'true'
@@ -19,13 +20,14 @@ case "$*" in
 "list plants") for i in 1 2 3 4 5 6 7; do echo "plant-$i  text"; done && echo "canary-crash  text" ;;
 power*) echo "{\"arguments\": \"$*\"}" ;;
 *op:all*) mkdir -p "$3" && echo found >"$3/case.json" && echo "a line of stderr" >&2 && exit 1 ;;
-*"--cases 500"*) echo "$PPID" >"$FAKE_PID" && exec sleep 300 ;;
+*"--cases 2000 "*) echo "$PPID" >"$FAKE_PID" && exec sleep 300 ;;
 *"--device cpu"*) echo '{"cases_per_s": 2}' ;;
 *) echo '{"cases_per_s": 5}' ;;
 esac
 END
 PATH=$tools:$PATH
-export FAKE_PID=$work/pid
+export FAKE_PID=$work/pid FAKE_MPS=$work/mps
+unset CUDA_MPS_PIPE_DIRECTORY
 out=$work/out/gpu.json
 report() { python3 -c "import json, sys; j = json.load(open(sys.argv[1])); print(($1))" "$out" 2>/dev/null; }
 reports() { # EXPRESSION VALUE
@@ -50,14 +52,15 @@ gpu 2 --installed
 gpu 2 --build
 
 gpu 0 --parts contract,sanitizer,power
-last_line "NOT RUN: operations, layers, nccl_1, nccl_2, nccl_layers, speed_cuda, shares_cuda, speed_cpu"
+last_line "NOT RUN: operations, layers, kernels, nccl_1, nccl_2, nccl_layers, speed_cuda, shares_cuda, speed_cpu"
 reports "j['parts']['contract']['last_lines']" "['asked for cuda', 'the end']"
-reports "'--kernel-regex kns=_kernel ' in j['parts']['racecheck']['last_lines'][0]" True
+reports "'--kernel-name kns=_kernel ' in j['parts']['racecheck']['last_lines'][0]" True
 reports "[j['parts']['power_%d' % i]['result']['arguments'].count('--plant plant-') for i in range(1, 7)]" "[2, 1, 1, 1, 1, 1]"
+check "its own Multi-Process Service is started and ended" [ "$(sed 's/.* //' "$FAKE_MPS" | tr '\n' ' ')" = "-d quit " ]
 check "no logs of what passed" [ ! -e "$work/out/gpu-logs" ]
 
 gpu 1 --parts operations,nccl
-last_line "NOT RUN: layers, nccl_1 (rank 0: 2 ranks on 1 GPU: NCCL needs one for each), nccl_2 (rank 0: 2 ranks on 1 GPU: NCCL needs one for each), nccl_layers (rank 0: 2 ranks on 1 GPU: NCCL needs one for each), speed_cuda, shares_cuda, speed_cpu"
+last_line "NOT RUN: layers, kernels, nccl_1 (rank 0: 2 ranks on 1 GPU: NCCL needs one for each), nccl_2 (rank 0: 2 ranks on 1 GPU: NCCL needs one for each), nccl_layers (rank 0: 2 ranks on 1 GPU: NCCL needs one for each), speed_cuda, shares_cuda, speed_cpu"
 reports "j['parts']['operations']['exit'], j['parts']['contract']['exit']" "(1, 0)"
 reports "j['parts']['operations']['last_lines']" "['a line of stderr']" # which says why, where stdout says nothing
 check "a failed part's output is kept" grep -q '^a line of stderr$' "$work/out/gpu-logs/operations/stderr"
@@ -75,7 +78,7 @@ cut_off() { # SIGNAL
 }
 cut_off TERM
 check "cut off: exit 143" [ $? -eq 143 ]
-last_line "NOT RUN: operations, layers, power_1, power_2, power_3, power_4, power_5, power_6, nccl_1, nccl_2, nccl_layers, memcheck, racecheck, speed_cuda, shares_cuda, speed_cpu"
+last_line "NOT RUN: operations, layers, kernels, power_1, power_2, power_3, power_4, power_5, power_6, nccl_1, nccl_2, nccl_layers, memcheck, racecheck, speed_cuda, shares_cuda, speed_cpu"
 reports "list(j['parts'])" "['contract']"
 check "the part under way has ended" [ ! -e "/proc/$(cat "$FAKE_PID")" ]
 cut_off KILL 2>/dev/null
