@@ -67,6 +67,8 @@ NOT_RUN = {
     ("harness/docs/mpi-slurm.md", "ci/setup.sh --cuda"): INSTALLS,
     ("harness/docs/mpi-slurm.md", "cmake -G Ninja -S . -B build -DSF_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90"): GPU,
     ("harness/docs/mpi-slurm.md", "mpirun --oversubscribe -n 4 build/shardfuzz fuzz --backend nccl --device cuda"): GPU,
+    ("harness/docs/mpi-slurm.md", "nvidia-cuda-mps-control -d"): GPU,
+    ("harness/docs/mpi-slurm.md", "build/shardfuzz fuzz --device cuda"): GPU,
     ("harness/docs/mpi-slurm.md", "ci/gpu.sh"): GPU,
     ("harness/docs/tolerance.md", "ninja -C build bench_ratio bench_sensitivity"): MEASURES,
     ("harness/docs/tolerance.md", "build/tests/bench/bench_sensitivity --cases 300 --seed 11 --runs 0 --ladder 1 >sensitivity.json"): MEASURES,
