@@ -2,14 +2,17 @@
 
 #include "harness/base/assert.h"
 
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 const char *const sf_device_names[] = {"cpu", "cuda", NULL}; /* in the order of enum sf_device_kind */
 const char *const sf_gemm_names[] = {"default", "xsmm", "blas", "loops", NULL};
 SF_ASSERT_ENTRIES(sf_device_names, SF_DEVICE_COUNT + 1); /* one more: NULL ends them */
 
-/* Each process on a GPU holds some hundred megabytes of it, and they take turns. */
-enum { GPU_WORKERS_DEFAULT = 4 };
+/* Each process on a GPU holds some hundred megabytes of it. */
+enum { GPU_WORKERS_DEFAULT = 12 };
 
 enum sf_status sf_device_choose(enum sf_cpu_gemm *gemm, size_t *memory_bytes, int32_t device, int32_t choice, struct sf_error *error) {
   static const enum sf_cpu_gemm gemms[] = {SF_CPU_GEMM_XSMM, SF_CPU_GEMM_XSMM, SF_CPU_GEMM_BLAS, SF_CPU_GEMM_LOOPS};
@@ -24,7 +27,16 @@ enum sf_status sf_device_choose(enum sf_cpu_gemm *gemm, size_t *memory_bytes, in
   return sf_error_set(error, status, "--gemm %s: %s in this build", sf_gemm_names[choice], sf_status_text(status));
 }
 
+/* CUDA's Multi-Process Service runs: processes compute on one GPU at the same time. */
+static bool gpu_is_shared(void) {
+  const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
+  char path[PATH_MAX];
+  const int length = snprintf(path, sizeof path, "%s/control", folder ? folder : "/tmp/nvidia-mps");
+  return length < (int)sizeof path && access(path, F_OK) == 0;
+}
+
 int32_t sf_process_count(int64_t jobs, int32_t device) {
-  const long cores = sysconf(_SC_NPROCESSORS_ONLN), most = device == SF_DEVICE_CPU ? INT32_MAX : GPU_WORKERS_DEFAULT;
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  const long most = device == SF_DEVICE_CPU ? INT32_MAX : gpu_is_shared() ? GPU_WORKERS_DEFAULT : 1;
   return jobs ? (int32_t)jobs : cores < 1 ? 1 : cores < most ? (int32_t)cores : (int32_t)most;
 }
