@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU: builds with CUDA, runs the device contract suite, operation fuzzing, layers, planted bugs and sample kernels with bugs
-# that only a GPU shows, compute-sanitizer over the suite, the communicator's suite on NCCL with one rank and with two, and the speed against the CPU (40 GiB of memory). No part takes more than ten minutes.
+# Everything that needs a GPU: builds with CUDA, runs the device contract suite, operation fuzzing, layers, planted bugs, sample kernels with bugs
+# that only a GPU shows, compute-sanitizer over the suite, the communicator's suite on NCCL with one rank and with two, and the speed against the CPU
+# (40 GiB of memory). No part takes more than ten minutes.
 # Writes one JSON file, anew after each part, and says at the end which parts it lacks; exits 1 if any part failed, 2 for wrong arguments, 3 without a GPU.
 #   ci/gpu.sh [--installed | --build DIR] [--parts NAME,...] [FILE.json]
 #     --installed   takes what the machine has and installs nothing, for machines without a network
@@ -75,7 +76,7 @@ if [ -z "$build" ]; then
 fi
 out=$(cd "$caller" && realpath -m "${out:-$build/gpu.json}")
 logs=$(dirname "$out")/gpu-logs
-programs=$(cd "$build" && cat shardfuzz $(ls "$suite" "$ranks_suite" "$bench" 2>/dev/null) | sha256sum | cut -c 1-16)
+programs=$(cd "$build" && cat shardfuzz $(ls "$suite" "$ranks_suite" "$bench" plugins/gpu_*.so 2>/dev/null) | sha256sum | cut -c 1-16)
 work=$(mktemp -d)
 export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}
 failed=0 started_mps=0 running="" # the part's process

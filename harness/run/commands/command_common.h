@@ -83,12 +83,11 @@ struct sf_common_flags {
                    "layouts drawn for each model and its reference; default 2, for a framework 4"),                                        \
       SF_TARGET_OPTIONS(owner, member)
 /* .. and run them. */
-#define SF_SPACE_OPTIONS(owner, member)                                                                                                     \
-  SF_DRAW_OPTIONS(owner, member),                                                                                                           \
-      SF_NUMBER_AT(                                                                                                                         \
-          owner, "jobs", member.jobs, 1, 1024,                                                                                              \
-          "processes that run cases; default: one per core; one launched set of ranks; one on a GPU without CUDA's Multi-Process Service"), \
-      SF_NUMBER_AT(owner, "shrink-budget", member.shrink_budget, 0, 100000,                                                                 \
+#define SF_SPACE_OPTIONS(owner, member)                                                                                                    \
+  SF_DRAW_OPTIONS(owner, member),                                                                                                          \
+      SF_NUMBER_AT(owner, "jobs", member.jobs, 1, 1024,                                                                                    \
+                   "processes that run cases; default: one per core, one launched set of ranks, or one on a GPU without CUDA's MPS"),      \
+      SF_NUMBER_AT(owner, "shrink-budget", member.shrink_budget, 0, 100000,                                                                \
                    "trials spent on shrinking one finding; default 300, for an operation 20000")
 
 extern const char *const sf_backend_names[], *const sf_mode_names[];

@@ -21,26 +21,22 @@ template <class T> static T *data(const struct shardfuzz_tensor *t) { return (T 
 
 /* --- col_sum: a block sums ROWS rows, and adds its sum to out ------------------------------------------------------------ */
 
-/* parts[block, j]: the sum of the block's rows. */
-static __global__ void partial_sums(float *parts, const float *x, int64_t rows, int64_t cols) {
+static __device__ float sum_of_block(const float *x, int64_t rows, int64_t cols, int64_t j) {
   const int64_t begin = (int64_t)blockIdx.x * ROWS, end = begin + ROWS < rows ? begin + ROWS : rows;
-  for (int64_t j = threadIdx.x; j < cols; j += THREADS) {
-    float sum = 0;
-    for (int64_t i = begin; i < end; i++) sum += x[i * cols + j];
-    parts[blockIdx.x * cols + j] = sum;
-  }
+  float sum = 0;
+  for (int64_t i = begin; i < end; i++) sum += x[i * cols + j];
+  return sum;
+}
+static __global__ void partial_sums(float *parts, const float *x, int64_t rows, int64_t cols) {
+  for (int64_t j = threadIdx.x; j < cols; j += THREADS) parts[blockIdx.x * cols + j] = sum_of_block(x, rows, cols, j);
 }
 static __global__ void add_parts(float *out, const float *parts, int64_t blocks, int64_t cols) {
   for (int64_t j = threadIdx.x; j < cols; j += THREADS)
     for (int64_t b = 0; b < blocks; b++) out[j] += parts[b * cols + j];
 }
 static __global__ void add_at_once(volatile float *out, const float *x, int64_t rows, int64_t cols) {
-  const int64_t begin = (int64_t)blockIdx.x * ROWS, end = begin + ROWS < rows ? begin + ROWS : rows;
-  for (int64_t j = threadIdx.x; j < cols; j += THREADS) {
-    float sum = 0;
-    for (int64_t i = begin; i < end; i++) sum += x[i * cols + j];
-    out[j] = out[j] + sum; /* the bug of RACE: other blocks do so at the same time */
-  }
+  for (int64_t j = threadIdx.x; j < cols; j += THREADS)
+    out[j] = out[j] + sum_of_block(x, rows, cols, j); /* the bug of RACE: other blocks do so at the same time */
 }
 static int col_sum(const struct shardfuzz_call *call) {
   const int64_t rows = call->tensors[0].shape[0], cols = call->tensors[0].shape[1], blocks = (rows + ROWS - 1) / ROWS;

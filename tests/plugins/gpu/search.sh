@@ -9,7 +9,7 @@ failures=0
 search() { # NAME EXIT [TEXT...]: the texts stand in the names or the smallest cases of its findings
   local name=$1 expected=$2 seen=0
   shift 2
-  "$build/shardfuzz" fuzz --target "plugin:$build/plugins/gpu_$name.so" --cases 2000 --time 2m --seed 1 --out "$work/$name" >"$work/log" 2>&1 || seen=$?
+  "$build/shardfuzz" fuzz --target "plugin:$build/plugins/gpu_$name.so" --cases 2000 --time 2m --seed 1 --shrink-budget 2000 --out "$work/$name" >"$work/log" 2>&1 || seen=$?
   for text in "$@"; do
     grep -qr -- "$text" "$work/$name"/*/min.json || seen="$seen, without $text"
   done
