@@ -32,11 +32,10 @@ class Worker:
     def __init__(self, strict):
         preload()
         from shardfuzz import gloo
+        from . import shims
         from .session import Session
-        self.meeting, self.strict, self.joined = os.environ["SHARDFUZZ_SOCKET"], strict, 0
-        self.rank, self.ranks = gloo.join(self.meeting)
-        self.session = Session(self.rank, self.ranks)
-        self.failed = False
+        self.strict, self.world = strict, gloo.World(os.environ["SHARDFUZZ_SOCKET"], shims.forget_groups)
+        self.session = Session(self.world.rank, self.world.ranks)
         gc.collect()
         gc.freeze()      # what was imported: models are cycles, and each search for them would go through all of it
 
@@ -51,32 +50,19 @@ class Worker:
             require_library(case)
         except (CaseError, RuntimeError) as error:
             raise worker.Refused(str(error)) from None
-        if self.failed:
-            self._join_again()
         anchors = Anchors(request["anchors"]) if "anchors" in request else None
         perturbation = traces.perturbation_of(case, request["draw"], anchors is not None) if request["run"] == "draw" else None
-        try:
+        with self.world.used():
             records = self.session.run(case if request["run"] == "candidate" else on_one_device(case), perturbation, anchors)
-        except BaseException:
-            self.failed = self.ranks > 1
-            raise
-        groups = groups_of(case["layout"], self.rank) if request["run"] == "candidate" else {}
-        writer.write_file(os.path.join(request["out"], writer.file_name(self.rank)), traces.entries_of(records), self.rank, self.ranks,
+        rank, ranks = self.world.rank, self.world.ranks
+        groups = groups_of(case["layout"], rank) if request["run"] == "candidate" else {}
+        writer.write_file(os.path.join(request["out"], writer.file_name(rank)), traces.entries_of(records), rank, ranks,
                           "anchored" if anchors else case["mode"], groups)
 
     def script(self, case, first):
         """The text of a stand-alone script that shows the tensor `first` of a case. Raises ValueError for a case that is none."""
         from .script import script
         return script(complete(case, self.strict), first)
-
-    def _join_again(self):
-        """After a failure messages may be under way that nobody reads. All ranks have failed if the set goes on, so all of them meet here."""
-        from shardfuzz import gloo
-        from . import shims
-        shims.forget_groups()
-        self.joined += 1
-        gloo.join(self.meeting, self.joined)
-        self.failed = False
 
 
 def serve(strict):

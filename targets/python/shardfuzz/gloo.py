@@ -1,4 +1,5 @@
 """Ranks of this run, from a zygote, Open MPI, torchrun, or alone, joined by Gloo."""
+import contextlib
 import datetime
 import os
 import time
@@ -50,6 +51,38 @@ def _meet(path, rank, ranks):
         store = dist.TCPStore("127.0.0.1", int(file.read()), ranks, False, TIMEOUT)
     store.set(f"here-{rank}", "")
     return store
+
+
+class World:
+    """The ranks of a worker, which run case after case. meeting: as for join. forget(): drops what a framework keeps of a world."""
+
+    def __init__(self, meeting, forget=lambda: None):
+        self.meeting, self.forget, self.joined, self.failed, self.meshes = meeting, forget, 0, False, {}
+        self.rank, self.ranks = join(meeting)
+
+    @contextlib.contextmanager
+    def used(self):
+        """Around a run. After one that failed messages may be under way that nobody reads: the next one is in a new world. All ranks have failed if the
+        set goes on, so all of them meet."""
+        if self.failed:
+            self.joined += 1
+            self.forget()
+            self.meshes.clear()
+            join(self.meeting, self.joined)
+            self.failed = False
+        try:
+            yield
+        except BaseException:
+            self.failed = self.ranks > 1
+            raise
+
+    def mesh(self, **sizes):
+        """A DeviceMesh whose dimensions have these names and sizes. It is kept, since its groups of processes are."""
+        from torch.distributed.device_mesh import init_device_mesh
+        key = tuple(sizes.items())
+        if key not in self.meshes:
+            self.meshes[key] = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+        return self.meshes[key]
 
 
 def leave():

@@ -22,9 +22,9 @@ def module_names(model: torch.nn.Module) -> Dict[str, torch.nn.Module]:
     return {plain_name(name) or ROOT: module for name, module in unwrap(model).named_modules()}
 
 
-def parameter_names(model: torch.nn.Module) -> Dict[str, torch.nn.Parameter]:
-    """The parameters by name; one that several modules share has its first name."""
-    return {plain_name(name): parameter for name, parameter in unwrap(model).named_parameters()}
+def parameter_names(*parts: torch.nn.Module) -> Dict[str, torch.nn.Parameter]:
+    """The parameters of a model, or of this rank's parts of one, by name; one that several modules share has its first name."""
+    return {plain_name(name): parameter for part in parts for name, parameter in unwrap(part).named_parameters()}
 
 
 def subject(name: str, number: int) -> str:

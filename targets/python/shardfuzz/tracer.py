@@ -10,6 +10,7 @@ act_grad, the gradient of a module's input before its own pre-hooks, of this cal
 gradients(), else as optimizer.step() finds it; param_delta behind it; scalars that the loop hands over. Of a call's floating-point tensors the k-th has
 the subject `name:k` where k > 0.
 """
+import contextlib
 import fnmatch
 import os
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
@@ -21,7 +22,7 @@ from . import writer
 from .anchors import Anchored
 from .errors import ShardfuzzError
 from .layout import Layout, change_of, local_of
-from .names import ROOT, module_names, parameter_names, subject, tensor_name
+from .names import ROOT, module_names, parameter_names, subject, tensor_name, unwrap
 from .places import is_dtensor
 from .records import Recorder
 
@@ -57,20 +58,37 @@ def in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
+class State:
+    """Reads what a framework keeps of a parameter: where it lies itself, and its gradient in .grad. Frameworks that keep them elsewhere (shards, flat buffers)
+    have a subclass. What a method gives is a tensor in the parameter's shape, a DTensor, or one whose place `places` knows; None: this rank has none.
+    Every rank asks for the parameters in the same order, so a method may communicate."""
+
+    def value(self, name: str, parameter: torch.nn.Parameter) -> Optional[torch.Tensor]:
+        return parameter
+
+    def gradient(self, name: str, parameter: torch.nn.Parameter) -> Optional[torch.Tensor]:
+        return parameter.grad
+
+
 class Tracer:
     """A trace of what runs inside `with`, written when it ends without an exception.
 
-    directory: a trace that is there is replaced as a whole. model: a module; DistributedDataParallel and other wrappers do not show in names.
-    optimizer: one or a sequence; a step ends when each has stepped. batch, batch_dim, mean, places: see layout.Layout. skip: patterns
+    directory: a trace that is there is replaced as a whole. model: a module, or the parts of one that this rank has (a pipeline's stages), whose modules have
+    the names that they have in the model; DistributedDataParallel and other wrappers do not show in names.
+    optimizer: one or a sequence; a step ends when each has stepped. An empty sequence: the loop says when it steps, with `update`. batch, batch_dim, mean,
+    places: see layout.Layout. skip: patterns
     (fnmatch) of subjects that are left out. perturbation: see perturb.py. anchors: see anchors.py; on one rank, each tensor that is recorded is then
-    replaced by the candidate's, so that the next module gets what the candidate's did. quiet: without the line on stdout that says where the trace is.
-    Every rank of torch.distributed enters and leaves together. Raises ShardfuzzError."""
+    replaced by the candidate's, so that the next module gets what the candidate's did. state: how parameters and gradients are read. quiet: without the
+    line on stdout that says where the trace is. Every rank of torch.distributed enters and leaves together. Raises ShardfuzzError."""
 
-    def __init__(self, directory: str, model: torch.nn.Module, optimizer, *, batch=None, batch_dim: int = 0, mean: bool = True,
-                 places: Optional[Callable] = None, skip: Sequence[str] = (), perturbation=None, anchors=None, quiet: bool = False):
+    def __init__(self, directory: str, model, optimizer, *, batch=None, batch_dim: int = 0, mean: bool = True, places: Optional[Callable] = None,
+                 skip: Sequence[str] = (), perturbation=None, anchors=None, state: Optional[State] = None, quiet: bool = False):
         self.directory = directory
-        self.modules = module_names(model)
-        self.parameters = parameter_names(model)
+        self.parts = [unwrap(part) for part in model] if isinstance(model, (list, tuple)) else [unwrap(model)]
+        self.modules = {name: module for part in self.parts for name, module in module_names(part).items() if name != ROOT or not isinstance(model, (list, tuple))}
+        self.part_of = {name: number for number, part in enumerate(self.parts) for name in module_names(part)}
+        self.parameters = parameter_names(*self.parts)
+        self.state = state or State()
         self.optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
         for one in self.optimizers:
             if not hasattr(one, "register_step_pre_hook"):
@@ -89,16 +107,27 @@ class Tracer:
             value = torch.tensor(float(value), dtype=torch.float64)
         loss = name == "loss"
         self.losses += loss
-        self._record(max(self.mb, 0) if loss else 0, "fwd" if loss else "step", "scalar", name, 0, value.reshape(1))
+        self._record(max(self.mbs[-1], 0) if loss else 0, "fwd" if loss else "step", "scalar", name, 0, value.reshape(1))
 
     def microbatch(self, number: int) -> None:
         self._open_step()
-        self.numbered, self.mb = True, int(number)
+        self.numbered, self.mbs = True, [int(number)] * len(self.parts)
 
     def gradients(self) -> None:
         self._pause(True)
         self._take_gradients(self.parameters)
         self._pause(False)
+
+    @contextlib.contextmanager
+    def update(self):
+        """Around the update of all parameters, where no torch optimizer makes it."""
+        self._open_step()
+        self.gradients()
+        self._pause(True)
+        yield
+        self._take_changes(self.parameters)
+        self._pause(False)
+        self.stepped.add(None)
 
     # --- with ---
 
@@ -107,6 +136,9 @@ class Tracer:
         for name, module in self.modules.items():
             self.handles.append(module.register_forward_pre_hook(self._before_forward(name), prepend=True, with_kwargs=True))
             self.handles.append(module.register_forward_hook(self._after_forward(name)))
+        for number, part in enumerate(self.parts):
+            self.handles.append(part.register_forward_pre_hook(self._begin_microbatch(number), prepend=True))
+            self.handles.append(part.register_forward_hook(self._watch_backward(number)))
         for optimizer in self.optimizers:
             self.handles.append(optimizer.register_step_pre_hook(self._before_optimizer))
             self.handles.append(optimizer.register_step_post_hook(self._after_optimizer))
@@ -114,7 +146,7 @@ class Tracer:
             self.perturbation.choose_first(self.modules.values())
             self.perturbation.__enter__()
         _active.append(self)
-        self.stepped = {id(one) for one in self.optimizers}
+        self.stepped = {id(one) for one in self.optimizers or [None]}
         self._open_step()
         return self
 
@@ -126,10 +158,17 @@ class Tracer:
             handle.remove()
         self.layout.marks.stop()
         if kind is None:
-            writer.write_together(self.directory, self.recorder.entries, self.layout.rank, self.layout.ranks, self.layout.groups(),
-                                  "anchored" if self.anchors else "e2e")
-            if not self.quiet:
-                self.say(f"next: {os.environ.get('SHARDFUZZ', 'shardfuzz')} check REFERENCE {self.directory}")
+            self.write()
+
+    def write(self) -> None:
+        """Writes the trace, when it is complete. Raises ShardfuzzError."""
+        writer.write_together(self.directory, self.recorder.entries, self.layout.rank, self.layout.ranks, self.layout.groups(), self.mode)
+        if not self.quiet:
+            self.say(f"next: {os.environ.get('SHARDFUZZ', 'shardfuzz')} check REFERENCE {self.directory}")
+
+    @property
+    def mode(self) -> str:
+        return "anchored" if self.anchors else "e2e"
 
     def say(self, more: str) -> None:
         """One line on rank 0's stdout: what was written where, and what to do next."""
@@ -142,13 +181,14 @@ class Tracer:
 
     def _open_step(self) -> None:
         """Begins the next step if all optimizers have stepped: records the parameters that it starts from."""
-        if len(self.stepped) < len(self.optimizers):
+        if len(self.stepped) < max(len(self.optimizers), 1):
             return
-        self.step, self.mb, self.numbered = self.step + 1, -1, False
+        self.step, self.mbs, self.numbered = self.step + 1, [-1] * len(self.parts), False
+        self.backward_mbs = [0] * len(self.parts)
         self.stepped, self.losses, self.taken = set(), 0, set()
         self.calls: Dict[tuple, int] = {}
         self.open_calls: Dict[str, List[Tuple[int, int, str]]] = {}
-        self.before = {name: self._record(0, "step", "param", name, 0, parameter) for name, parameter in self.parameters.items()}
+        self.before = {name: self._record(0, "step", "param", name, 0, self.state.value(name, parameter)) for name, parameter in self.parameters.items()}
         if self.anchors is not None:
             for name, parameter in self.parameters.items():
                 self._anchor_in_place("param", name, parameter)
@@ -170,35 +210,58 @@ class Tracer:
 
     def _take_gradients(self, parameters: Dict[str, torch.nn.Parameter]) -> None:
         for name, parameter in parameters.items():
-            if parameter.grad is not None and name not in self.taken:
+            gradient = self.state.gradient(name, parameter) if name not in self.taken else None
+            if gradient is not None:
                 self.taken.add(name)
-                self._record(0, "step", "main_grad", name, 0, parameter.grad)
-                self._anchor_in_place("main_grad", name, parameter.grad)
+                self._record(0, "step", "main_grad", name, 0, gradient)
+                self._anchor_in_place("main_grad", name, gradient)
 
     def _before_optimizer(self, optimizer, *_) -> None:
         self._pause(True)
         self._take_gradients(self._owned(optimizer))
 
-    def _after_optimizer(self, optimizer, *_) -> None:
-        for name, parameter in self._owned(optimizer).items():
+    def _take_changes(self, parameters: Dict[str, torch.nn.Parameter]) -> None:
+        for name, parameter in parameters.items():
             if self.perturbation is not None:
                 self.perturbation.store(parameter)
-            before = self.before[name]
+            before, after = self.before[name], self.state.value(name, parameter)
             if before is not None:
-                self._record(0, "step", "param_delta", name, 0, change_of(parameter, before), place_of=parameter)
+                self._record(0, "step", "param_delta", name, 0, change_of(after, before), place_of=after)
+
+    def _after_optimizer(self, optimizer, *_) -> None:
+        self._take_changes(self._owned(optimizer))
         self._pause(False)
         self.stepped.add(id(optimizer))
 
     # --- modules ---
 
+    def _begin_microbatch(self, part: int):
+        def hook(*_):
+            self._open_step()
+            if not in_backward() and not self.numbered:
+                self.mbs[part] += 1
+        return hook
+
+    def _watch_backward(self, part: int):
+        """Notes whose backward pass begins, by its output's gradient: what is recomputed belongs to that microbatch, not to the last one forward."""
+        def hook(module, args, output):
+            mb = max(self.mbs[part], 0)
+
+            def begin(_, mb=mb):
+                self.backward_mbs[part] = mb
+            for leaf in tree_flatten(output)[0]:
+                if floating(leaf) and leaf.requires_grad:
+                    leaf.register_hook(begin)
+        return hook
+
     def _before_forward(self, name: str):
+        part = self.part_of[name]
+
         def hook(module, args, kwargs):
             self._pause(True)
             self._open_step()
             direction = "recompute" if in_backward() else "fwd"
-            if module is self.modules[ROOT] and direction == "fwd" and not self.numbered:
-                self.mb += 1
-            mb = max(self.mb, 0)
+            mb = self.backward_mbs[part] if direction == "recompute" else max(self.mbs[part], 0)
             call = self.calls.get((mb, direction, name), 0)
             self.calls[mb, direction, name] = call + 1
             self.open_calls.setdefault(name, []).append((mb, call, direction))
@@ -265,7 +328,7 @@ class Tracer:
             self.perturbation.paused = paused
 
     def _record(self, mb, direction, kind, name, call, tensor, mark=None, place_of=None, step=None) -> Optional[torch.Tensor]:
-        if any(fnmatch.fnmatch(name, pattern) for pattern in self.skip):
+        if tensor is None or any(fnmatch.fnmatch(name, pattern) for pattern in self.skip):
             return None
         full_name = tensor_name(self.step if step is None else step, mb, direction, kind, name, call)
         return self.recorder.add(full_name, kind, tensor, mark, place_of)

@@ -1,0 +1,130 @@
+"""Stand-alone programs for findings of training targets (training.py): the target's own program, a case, and a comparison with one device.
+
+A target's program is one file that imports torch and its framework alone, and has
+
+    make(case, mesh, fill) -> (model, optimizer, step)
+
+mesh(**sizes) gives a DeviceMesh; None: on one device. make calls fill(model) on the whole model, before anything is cut. step(number, trace) is as in
+training.Training.
+"""
+import inspect
+
+_HEAD = '''"""Found by shardfuzz: {first} of {framework} on {ranks} ranks is not what one device gives.
+
+Run it with python: it needs {framework} {version} and torch alone, and starts {ranks} ranks itself. Exit code 1: something is wrong.
+"""
+import contextlib, os, sys
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+CASE = {case}
+FIRST, RANKS, STEPS = {first!r}, {ranks}, {steps}
+
+
+# --- the program ---
+'''
+
+_TAIL = '''
+
+# --- the comparison ---
+class Trace:
+    """Keeps losses, gradients and changes of parameters, whole, by step."""
+
+    def __init__(self, model):
+        self.parts, self.step, self.seen, self.taken = model if isinstance(model, (list, tuple)) else [model], 0, {{}}, False
+
+    def named(self):
+        for part in self.parts:
+            for name, parameter in part.named_parameters():
+                yield name.replace("module.", "").replace("_checkpoint_wrapped_module.", ""), parameter
+
+    def add(self, what, name, tensor):
+        tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+        self.seen[f"step {{self.step}}: {{what}} of {{name}}"] = tensor.detach().double().clone()
+
+    def microbatch(self, number):
+        pass
+
+    def gradients(self):
+        if not self.taken:
+            for name, parameter in self.named():
+                if parameter.grad is not None:
+                    self.add("gradient", name, parameter.grad)
+        self.taken = True
+
+    def scalar(self, name, value):
+        self.add("value", name, torch.as_tensor(value).reshape(1))
+
+    @contextlib.contextmanager
+    def update(self):
+        self.gradients()
+        yield
+
+    def end_step(self):
+        for name, parameter in self.named():
+            self.add("parameter after the update", name, parameter)
+        self.step, self.taken = self.step + 1, False
+
+
+def fill(model):
+    for number, (name, parameter) in enumerate(model.named_parameters()):
+        generator = torch.Generator().manual_seed(number)
+        noise = torch.randn(parameter.shape, generator=generator)
+        with torch.no_grad():
+            parameter.copy_(noise * 0.25 if parameter.dim() > 1 else noise * 0.125 + (not name.endswith("bias")))
+
+
+def train(mesh):
+    model, optimizer, step = make(CASE, mesh, fill)
+    trace = Trace(model)
+    for one in (optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]):
+        one.register_step_pre_hook(lambda *_: trace.gradients())
+    for number in range(STEPS):
+        torch.manual_seed(CASE.get("seed", 0) + 1 + number)
+        step(number, trace)
+        trace.end_step()
+    return trace.seen
+
+
+def run(rank):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29613", RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), GLOO_SOCKET_IFNAME="lo")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=RANKS)
+    from torch.distributed.device_mesh import init_device_mesh
+    want = train(None)
+    got = train(lambda **sizes: init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes)))
+    wrong = 0
+    for other in range(RANKS):
+        dist.barrier()
+        for name, value in got.items() if other == rank else ():
+            right = want.get(name)
+            if right is None or right.shape != value.shape:
+                continue
+            off = (value - right).norm() / right.norm().clamp(min=1e-30)
+            if not off < 1e-3:
+                wrong += 1
+                if wrong <= 4:
+                    print(f"rank {{rank}}, {{name}}: off by {{100 * off:.1f}} %\\n  got  {{value.flatten()[:6].tolist()}}\\n  want {{right.flatten()[:6].tolist()}}", flush=True)
+    dist.barrier()
+    os._exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    context = mp.get_context("spawn")
+    processes = [context.Process(target=run, args=(rank,)) for rank in range(RANKS)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    codes = [process.exitcode for process in processes]
+    print("exit codes of the ranks:", codes)
+    sys.exit(0 if not any(codes) else 1)
+'''
+
+
+def compose(program, framework: str, version: str, case: dict, first: str, ranks: int, steps: int) -> str:
+    """The text of a script. program: the module. first: name of the first wrong tensor, or empty."""
+    source = inspect.getsource(program)
+    values = {"framework": framework, "version": version, "case": repr(case), "first": first or "a run", "ranks": ranks, "steps": steps}
+    return _HEAD.format(**values) + source + _TAIL.format(**values)
