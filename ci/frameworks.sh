@@ -1,20 +1,33 @@
 #!/usr/bin/env bash
-# Sets up the virtual environment in which a framework runs, unmodified, on a CPU:  ci/frameworks.sh NAME [FOLDER]
+# Sets up the virtual environment in which a framework runs, unmodified, on a CPU:
+#   ci/frameworks.sh NAME [FOLDER]
+#   ci/frameworks.sh --test NAME    sets it up in its default folder and runs the target's tests
+#   ci/frameworks.sh --names        the names, a line each
 # Names and default folders stand in the table below. Can be run again at any time; installs only what is missing.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-# NAME FOLDER ADAPTER PACKAGE=VERSION...; a package behind "alone:" comes without its dependencies, which would admit another torch.
+# NAME FOLDER TESTS ADAPTER,.. PACKAGE=VERSION...; a package behind "alone:" comes without its dependencies, which would admit another torch.
 table="
-megatron-core build-megatron targets/megatron_core torch=2.13.0 numpy=2.4.6 packaging=26.2 alone:megatron-core=0.16.1
-torch-dtensor build-torch    targets/torch_dtensor torch=2.13.0 numpy=2.4.6
+megatron-core build-megatron tests/megatron     targets/megatron_core torch=2.13.0 numpy=2.4.6 packaging=26.2 alone:megatron-core=0.16.1
+torch-dtensor build-torch    tests/torch_dtensor targets/torch_dtensor,targets/torch_train torch=2.13.0 numpy=2.4.6
+torch-train   build-torch    tests/torch_train  targets/torch_dtensor,targets/torch_train torch=2.13.0 numpy=2.4.6
 "
 names=$(awk 'NF { print $1 }' <<<"$table")
+if [ "${1:-}" = --names ]; then
+  echo "$names"
+  exit
+fi
+test=0
+if [ "${1:-}" = --test ]; then
+  test=1
+  shift
+fi
 row=$(awk -v name="${1:-}" '$1 == name' <<<"$table")
-if [ -z "$row" ] || [ $# -gt 2 ]; then
-  echo "usage: ci/frameworks.sh NAME [FOLDER]; names: $(tr '\n' ' ' <<<"$names")" >&2
+if [ -z "$row" ] || [ $# -gt $((2 - test)) ]; then
+  echo "usage: ci/frameworks.sh [--test] NAME [FOLDER]; names: $(tr '\n' ' ' <<<"$names")" >&2
   exit 2
 fi
-read -r _ folder adapter packages <<<"$row"
+read -r _ folder tests adapters packages <<<"$row"
 folder=${2:-$folder}
 
 versions() { # PYTHON: prints what it has of the packages that count here, without importing them
@@ -38,9 +51,10 @@ python=$folder/bin/python
 site_of() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 install() { "$python" -m pip install -q --disable-pip-version-check "$@"; }
 
-# The adapter and the tracer are used where they lie, so that a change of theirs needs no installation; and so is the largest package where
+# The adapters and the tracer are used where they lie, so that a change of theirs needs no installation; and so is the largest package where
 # python3 or an environment made before has it in the right version.
-paths=("$PWD/$adapter" "$PWD/targets/python")
+paths=("$PWD/targets/python")
+for adapter in ${adapters//,/ }; do paths+=("$PWD/$adapter"); done
 torch=$(grep -o 'torch=[0-9.]*' <<<"$packages" | head -n 1)
 for at_hand in python3 build-python/bin/python3 build-megatron/bin/python build-torch/bin/python; do
   if [ "$at_hand" != "$python" ] && command -v "$at_hand" >/dev/null && has "$at_hand" torch "${torch#*=}"; then
@@ -63,3 +77,6 @@ for wanted in $packages; do
   exit 3
 done
 echo "ci/frameworks.sh: $folder is ready"
+if [ $test -eq 1 ]; then
+  SHARDFUZZ=${SHARDFUZZ:-$PWD/build/shardfuzz} PYTHONDONTWRITEBYTECODE=1 "$python" -W ignore -m unittest discover -s "$tests"
+fi

@@ -124,26 +124,23 @@ stage_tracer() {
   [ -x $python ] || python=python3
   SHARDFUZZ=$PWD/build/shardfuzz PYTHONPATH=$PWD/targets/python PYTHONDONTWRITEBYTECODE=1 "$python" -W ignore -m unittest discover -s tests/python
 }
-stage_megatron() { # skipped, and said so, only where its packages cannot be had
-  if ! ci/frameworks.sh megatron-core >build/megatron-setup.log 2>&1; then
-    echo "Skipped tests/megatron: ci/frameworks.sh megatron-core failed: $(tail -n 1 build/megatron-setup.log)"
-    return 0
-  fi
-  SHARDFUZZ=$PWD/build/shardfuzz PYTHONDONTWRITEBYTECODE=1 build-megatron/bin/python -W ignore -m unittest discover -s tests/megatron
-}
-stage_dtensor() {
-  if ! ci/frameworks.sh torch-dtensor >build/torch-setup.log 2>&1; then
-    echo "Skipped tests/torch_dtensor: ci/frameworks.sh torch-dtensor failed: $(tail -n 1 build/torch-setup.log)"
-    return 0
-  fi
-  SHARDFUZZ=$PWD/build/shardfuzz PYTHONDONTWRITEBYTECODE=1 build-torch/bin/python -W ignore -m unittest discover -s tests/torch_dtensor
+stage_frameworks() { # one after another; skipped, and said so, only where its packages cannot be had
+  local name failed=0
+  for name in $(ci/frameworks.sh --names); do
+    if ci/frameworks.sh "$name" >"build/$name-setup.log" 2>&1; then
+      ci/frameworks.sh --test "$name" || failed=1
+    else
+      echo "Skipped the tests of $name: ci/frameworks.sh $name failed: $(tail -n 1 "build/$name-setup.log")"
+    fi
+  done
+  return $failed
 }
 # What does not need the machine for itself runs beside what waits: compilers beside the Release tests, at the lowest priority so that no deadline
 # passes because of them, and the frameworks' tests beside the sanitizer's.
 last_in_turn() { renice -n 19 $BASHPID >/dev/null; }
 begin_builds() { begin builds last_in_turn stage_sanitize stage_fuzz_build; }
 await_builds() { await builds; }
-begin_python() { begin python stage_tracer stage_megatron stage_dtensor; }
+begin_python() { begin python stage_tracer stage_frameworks; }
 await_python() {
   await python
   report+=$(grep -E '^Ran |^Skipped ' build/python.log | sed 's|^|         Python: |')$'\n'
@@ -162,7 +159,7 @@ if [ $all -eq 1 ]; then
 fi
 run_stage "sanitizer tests (unit, contract)" stage_sanitize_suite
 run_stage "libFuzzer entries, $fuzz_seconds s each" stage_fuzz_run
-if [ $all -eq 1 ]; then run_stage "Python, Megatron Core and DTensor tests, begun beside the sanitizer's" await_python; fi
+if [ $all -eq 1 ]; then run_stage "Python and framework tests, begun beside the sanitizer's" await_python; fi
 
 echo
 printf '%s' "$report"

@@ -33,6 +33,7 @@ MINUTES = "minutes under MPI: tests/integration/backends/test_mpi_inside.sh and 
 CLUSTER = "needs a cluster: tests/integration/backends/test_mpi_inside.sh runs the like"
 MEGATRON = "needs megatron-core: tests/megatron runs the like"
 DTENSOR = "needs torch: tests/torch_dtensor runs the like"
+TRAIN = "needs torch: tests/torch_train runs the like"
 GPU = "needs a GPU: ci/gpu.sh runs the like"
 SHARES = "hours: tests/integration/run/test_run_cover.sh runs the like"
 MEASURES = "measures for half an hour: tests/integration/repository/test_plots.sh checks what was drawn of it"
@@ -55,6 +56,10 @@ NOT_RUN = {
     ("harness/docs/megatron.md", "build-megatron/bin/python build/mla-shared-key.py"): MEGATRON,
     ("harness/docs/megatron.md", "mpirun --oversubscribe -n 2 build-megatron/bin/python build/mla-shared-key.py"): MEGATRON,
     ("harness/docs/dtensor.md", "ci/frameworks.sh torch-dtensor"): INSTALLS,
+    ("harness/docs/torch-train.md", "ci/frameworks.sh torch-train"): INSTALLS,
+    ("harness/docs/torch-train.md", "build/shardfuzz fuzz --target torch-train --time 10m"): TRAIN,
+    ("harness/docs/torch-train.md", "build/shardfuzz replay corpus/regress/torch-train/zero-bubble-frozen-first-stage.json"): TRAIN,
+    ("harness/docs/torch-train.md", "build-torch/bin/python corpus/regress/torch-train/zero-bubble-frozen-first-stage.py"): TRAIN,
     ("harness/docs/dtensor.md", "build/shardfuzz fuzz --target torch-dtensor --time 10m"): DTENSOR,
     ("harness/docs/dtensor.md", "build/shardfuzz replay corpus/regress/torch-dtensor/loss-gradient-by-ranks.json"): DTENSOR,
     ("harness/docs/dtensor.md", "build-torch/bin/python corpus/regress/torch-dtensor/loss-gradient-by-ranks.py"): DTENSOR,

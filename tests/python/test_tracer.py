@@ -115,6 +115,74 @@ class Contents(unittest.TestCase):
                 return {str(tensor.dtype) for name, tensor in tensors.items() if "scalar" not in name}, tensors["s0/mb0/step/scalar/grad_norm/0"].tolist()
         self.assertEqual(worlds.run(1, on_rank), [({"torch.bfloat16"}, [2.5])])
 
+    def test_parts_of_a_pipeline_count_their_own_microbatches_and_recompute_the_right_one(self):
+        """Two forward passes, then their backward passes, first in, first out, as a pipeline's schedule has them."""
+        def on_rank(rank):
+            with tempfile.TemporaryDirectory() as folder:
+                torch.manual_seed(1)
+                whole = nn.ModuleDict({"head": Checkpointed(False), "tail": Twice()})
+                parts = [nn.ModuleDict({name: one}) for name, one in whole.items()]
+                for name, part in zip(whole, parts):
+                    part.forward = whole[name].forward
+                optimizer = torch.optim.SGD(whole.parameters(), 0.5)
+                inputs = [torch.randn(3, 4), torch.randn(3, 4)]
+                with shardfuzz.Tracer(folder, parts, optimizer):
+                    outputs = [parts[0](x) for x in inputs]
+                    given = [one.detach().requires_grad_() for one in outputs]
+                    losses = [parts[1](x)[0].square().mean() for x in given]
+                    for x, output, loss in zip(given, outputs, losses):
+                        loss.backward()
+                        output.backward(x.grad)
+                    optimizer.step()
+                tensors = traces.read(folder)[1]
+            for mb in ("mb0", "mb1"):
+                first, again = (tensors[f"s0/{mb}/{direction}/act/head.second.2/0"] for direction in ("fwd", "recompute"))
+                self.assertTrue(torch.equal(first, again))
+                self.assertIn(f"s0/{mb}/bwd/act_grad/tail.relu/0", tensors)
+            self.assertFalse(any("(model)" in name for name in tensors))
+        worlds.run(1, on_rank)
+
+    def test_updates_that_no_torch_optimizer_makes(self):
+        class Halves(shardfuzz.State):
+            def value(self, name, parameter):
+                return None if name == "bias" else parameter
+
+            def gradient(self, name, parameter):
+                return parameter.grad * 2
+
+        def on_rank(rank):
+            with tempfile.TemporaryDirectory() as folder:
+                model, gradients = nn.Linear(4, 4), []
+                with shardfuzz.Tracer(folder, model, (), state=Halves()) as tracer:
+                    for _ in range(2):
+                        model.zero_grad()
+                        model(torch.ones(3, 4)).square().mean().backward()
+                        gradients.append(model.weight.grad.clone())
+                        with tracer.update(), torch.no_grad():
+                            model.weight -= 0.5 * model.weight.grad
+                tensors = traces.read(folder)[1]
+            for number, gradient in enumerate(gradients):
+                torch.testing.assert_close(tensors[f"s{number}/mb0/step/main_grad/weight/0"], gradient * 2)
+                torch.testing.assert_close(tensors[f"s{number}/mb0/step/param_delta/weight/0"], gradient * -0.5)
+            self.assertNotIn("s0/mb0/step/param/bias/0", tensors)
+        worlds.run(1, on_rank)
+
+    def test_a_trace_goes_on_with_another_model(self):
+        def on_rank(rank):
+            with tempfile.TemporaryDirectory() as folder:
+                models_ = [nn.Linear(4, 4), nn.Linear(4, 4)]
+                models_[1].load_state_dict(models_[0].state_dict())
+                optimizers = [torch.optim.SGD(model.parameters(), 0.5) for model in models_]
+                with shardfuzz.Tracer(folder, models_[0], optimizers[0]) as tracer:
+                    step(models_[0], optimizers[0], torch.ones(3, 4))
+                    models_[1].load_state_dict(models_[0].state_dict())
+                    tracer.replace(models_[1], optimizers[1])
+                    step(models_[1], optimizers[1], torch.ones(3, 4))
+                tensors = traces.read(folder)[1]
+            torch.testing.assert_close(tensors["s1/mb0/step/param/weight/0"], tensors["s0/mb0/step/param/weight/0"] + tensors["s0/mb0/step/param_delta/weight/0"])
+            self.assertIn("s1/mb0/step/param_delta/weight/0", tensors)
+        worlds.run(1, on_rank)
+
     def test_trace_with_skip_leaves_subjects_out(self):
         _, tensors, _ = run(Twice, torch.randn(3, 4), skip=("linear*",))
         self.assertEqual({name.split("/")[4] for name in tensors}, {"relu", "(model)", "(model):1"})

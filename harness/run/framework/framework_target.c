@@ -17,6 +17,9 @@ const struct sf_framework_known sf_frameworks[] = {
     {"torch-dtensor", "\"${SHARDFUZZ_TORCH:-build-torch}/bin/python\" -m torch_dtensor_target",
      "PyTorch's operations on DTensors (ci/frameworks.sh torch-dtensor sets it up)", "SHARDFUZZ_TORCH", "build-torch",
      "ci/frameworks.sh torch-dtensor"},
+    {"torch-train", "\"${SHARDFUZZ_TORCH:-build-torch}/bin/python\" -m torch_train_target",
+     "PyTorch's own parallel training (ci/frameworks.sh torch-train sets it up)", "SHARDFUZZ_TORCH", "build-torch",
+     "ci/frameworks.sh torch-train"},
     {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 

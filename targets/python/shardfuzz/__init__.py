@@ -9,7 +9,7 @@ exists. harness/docs/pytorch.md has an example that runs; targets/trace_format.m
 """
 from importlib import import_module
 
-_HOMES = {"ShardfuzzError": "errors", "Tracer": "tracer", "cut": "places", "fill": "parameters", "gradients": "tracer",
+_HOMES = {"ShardfuzzError": "errors", "State": "tracer", "Tracer": "tracer", "cut": "places", "fill": "parameters", "gradients": "tracer",
           "microbatch": "tracer", "reference": "runs", "scalar": "tracer", "summed": "places", "trace": "runs", "zigzag": "places"}
 __all__ = sorted(_HOMES)
 

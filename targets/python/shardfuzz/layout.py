@@ -34,12 +34,12 @@ class Layout:
     places(name, tensor): a dictionary as in the metadata of targets/trace_format.md (and `scale`, by which the values are multiplied), or
     None where the rules hold; then a tensor that no rule knows is whole."""
 
-    def __init__(self, batch, batch_dim: int, mean: bool, places: Optional[Callable]):
+    def __init__(self, batch, batch_dim: int, mean: bool, places: Optional[Callable], act_grad_scale: float = 1.0):
         self.rank, self.ranks = rank_and_count()
         self.known = self.ranks == 1 or batch is not None or places is not None
         self.group = None if batch is None or batch == "same" else group_of(batch)
         self.batch_ranks = set() if self.group is None else set(self.group.ranks)
-        self.batch_dim, self.mean, self.places = batch_dim, mean, places
+        self.batch_dim, self.mean, self.places, self.act_grad_scale = batch_dim, mean, places, act_grad_scale
         self.marks = Marks(self._describe_mark)
         self.meshes = []
 
@@ -98,6 +98,8 @@ class Layout:
     def _over_batch(self, place: Place, kind: str, part: bool) -> Place:
         """The data-parallel part: rows of the batch, and what a mean over a rank's own rows does to losses and gradients. part: whether what is
         whole in `place` is a part of the batch."""
+        if kind == "act_grad":
+            place = replace(place, scale=place.scale * self.act_grad_scale)
         if self.group is None or not part:
             return place
         single = place.shape == (1,)

@@ -76,28 +76,33 @@ class Tracer:
     directory: a trace that is there is replaced as a whole. model: a module, or the parts of one that this rank has (a pipeline's stages), whose modules have
     the names that they have in the model; DistributedDataParallel and other wrappers do not show in names.
     optimizer: one or a sequence; a step ends when each has stepped. An empty sequence: the loop says when it steps, with `update`. batch, batch_dim, mean,
-    places: see layout.Layout. skip: patterns
+    places, act_grad_scale: see layout.Layout. skip: patterns
     (fnmatch) of subjects that are left out. perturbation: see perturb.py. anchors: see anchors.py; on one rank, each tensor that is recorded is then
     replaced by the candidate's, so that the next module gets what the candidate's did. state: how parameters and gradients are read. quiet: without the
     line on stdout that says where the trace is. Every rank of torch.distributed enters and leaves together. Raises ShardfuzzError."""
 
     def __init__(self, directory: str, model, optimizer, *, batch=None, batch_dim: int = 0, mean: bool = True, places: Optional[Callable] = None,
-                 skip: Sequence[str] = (), perturbation=None, anchors=None, state: Optional[State] = None, quiet: bool = False):
+                 act_grad_scale: float = 1.0, skip: Sequence[str] = (), perturbation=None, anchors=None, state: Optional[State] = None, quiet: bool = False):
         self.directory = directory
-        self.parts = [unwrap(part) for part in model] if isinstance(model, (list, tuple)) else [unwrap(model)]
-        self.modules = {name: module for part in self.parts for name, module in module_names(part).items() if name != ROOT or not isinstance(model, (list, tuple))}
-        self.part_of = {name: number for number, part in enumerate(self.parts) for name in module_names(part)}
-        self.parameters = parameter_names(*self.parts)
+        self._take(model, optimizer)
         self.state = state or State()
-        self.optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
-        for one in self.optimizers:
-            if not hasattr(one, "register_step_pre_hook"):
-                raise ShardfuzzError(f"{type(one).__name__} has no step hooks: it must be a torch.optim.Optimizer")
-        self.layout = Layout(batch, batch_dim, mean, places)
+        self.layout = Layout(batch, batch_dim, mean, places, act_grad_scale)
         self.recorder = Recorder(self.layout)
         self.skip, self.perturbation, self.anchors, self.quiet = tuple(skip), perturbation, anchors, quiet
         self.handles: list = []
         self.step = -1
+
+    def _take(self, model, optimizer) -> None:
+        """Looks at a model and its optimizers."""
+        in_parts = isinstance(model, (list, tuple))
+        self.parts = [unwrap(part) for part in (model if in_parts else [model])]
+        self.modules = {name: module for part in self.parts for name, module in module_names(part).items() if name != ROOT or not in_parts}
+        self.part_of = {name: number for number, part in enumerate(self.parts) for name in module_names(part)}
+        self.parameters = parameter_names(*self.parts)
+        self.optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+        for one in self.optimizers:
+            if not hasattr(one, "register_step_pre_hook"):
+                raise ShardfuzzError(f"{type(one).__name__} has no step hooks: it must be a torch.optim.Optimizer")
 
     # --- what the loop says ---
 
@@ -118,6 +123,13 @@ class Tracer:
         self._take_gradients(self.parameters)
         self._pause(False)
 
+    def replace(self, model, optimizer) -> None:
+        """Between two steps: goes on with another model and optimizer, for example what a checkpoint was loaded into."""
+        self._detach()
+        self._take(model, optimizer)
+        self._attach()
+        self.stepped = {id(one) for one in self.optimizers or [None]}
+
     @contextlib.contextmanager
     def update(self):
         """Around the update of all parameters, where no torch optimizer makes it."""
@@ -131,8 +143,7 @@ class Tracer:
 
     # --- with ---
 
-    def __enter__(self) -> "Tracer":
-        self.layout.marks.start()
+    def _attach(self) -> None:
         for name, module in self.modules.items():
             self.handles.append(module.register_forward_pre_hook(self._before_forward(name), prepend=True, with_kwargs=True))
             self.handles.append(module.register_forward_hook(self._after_forward(name)))
@@ -142,6 +153,15 @@ class Tracer:
         for optimizer in self.optimizers:
             self.handles.append(optimizer.register_step_pre_hook(self._before_optimizer))
             self.handles.append(optimizer.register_step_post_hook(self._after_optimizer))
+
+    def _detach(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+        self.handles.clear()
+
+    def __enter__(self) -> "Tracer":
+        self.layout.marks.start()
+        self._attach()
         if self.perturbation is not None:
             self.perturbation.choose_first(self.modules.values())
             self.perturbation.__enter__()
@@ -154,8 +174,7 @@ class Tracer:
         _active.remove(self)
         if self.perturbation is not None:
             self.perturbation.__exit__(kind, value, trace)
-        for handle in self.handles:
-            handle.remove()
+        self._detach()
         self.layout.marks.stop()
         if kind is None:
             self.write()

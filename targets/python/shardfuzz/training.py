@@ -35,6 +35,9 @@ class Alone:
     def scalar(self, name, value):
         """A number of the step: loss (of the microbatch), grad_norm."""
 
+    def replace(self, model, optimizer):
+        """Steps that follow are of another model and optimizer, which hold the same parameters."""
+
     def update(self):
         """The context of an update that no torch optimizer makes."""
         return contextlib.nullcontext()
@@ -46,7 +49,7 @@ class Training:
 
     model: a module, or the list of a pipeline's parts that this rank has. optimizer: of torch, or a sequence of them; empty, and step() says
     trace.update(). step(number, trace): one step, from 0; trace is a Tracer, of which it may use what `Alone` has. steps: how many. batch, batch_dim, mean,
-    places: as of layout.Layout; in a reference they are not looked at. skip: patterns of subjects that are not traced, the same in each layout. mesh:
+    places, act_grad_scale: as of layout.Layout; in a reference they are not looked at. skip: patterns of subjects that are not traced, the same in each layout. mesh:
     whose dimensions name the groups of ranks. replicas: "close" where copies on several ranks need not have the same bits. close(): after the last step."""
 
     model: Any
@@ -57,6 +60,7 @@ class Training:
     batch_dim: int = 0
     mean: bool = True
     places: Optional[Callable] = None
+    act_grad_scale: float = 1.0
     state: Optional[State] = None
     skip: Sequence[str] = ()
     mesh: Any = None
@@ -69,6 +73,7 @@ class _RunTracer(Tracer):
 
     def __init__(self, folder, training, alone, **options):
         spread = {} if alone else {"batch": training.batch or "same", "batch_dim": training.batch_dim, "mean": training.mean, "places": training.places,
+                                   "act_grad_scale": training.act_grad_scale,
                                    "state": training.state}
         super().__init__(folder, training.model, training.optimizer, skip=training.skip, quiet=True, **spread, **options)
         self.groups = {} if alone or training.mesh is None else groups_of(training.mesh)

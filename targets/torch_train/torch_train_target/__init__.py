@@ -1,0 +1,1 @@
+"""PyTorch's own parallel training, run by shardfuzz."""
