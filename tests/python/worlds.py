@@ -21,6 +21,8 @@ def _rank(rank, count, store, results, function, args):
             dist.destroy_process_group()
     except BaseException:
         results.put((rank, traceback.format_exc(), None))
+        results.close()
+        results.join_thread()  # a thread sends it
         os._exit(1)
 
 
