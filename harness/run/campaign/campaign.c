@@ -66,14 +66,14 @@ struct campaign {
   struct key_queue *keys;
   int64_t pending_count;                  /* culprits that are not in the books */
   int64_t pending_cases, shrinking_cases; /* the cases of those culprits; the cases whose culprits are being shrunk */
-  double start, committed;
+  double committed;
   double stopped; /* when the interruption was seen; 0 = not */
 };
 
 static bool failed(const struct campaign *k) { return k->ledger.status != SF_OK; }
 
 static bool is_stopped(const struct campaign *k) { return sf_campaign_is_stopped(k->options); }
-static bool time_is_up(const struct campaign *k) { return sf_ledger_is_over(&k->ledger, k->start); }
+static bool time_is_up(const struct campaign *k) { return sf_ledger_is_over(&k->ledger); }
 
 /* --- findings -------------------------------------------------------------------------------------------------- */
 
@@ -399,20 +399,19 @@ static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_re
   release_held(k);
 }
 
-static void show_progress(struct campaign *k, double now) {
-  const struct sf_progress_count count = {
-      .cases = k->ledger.cases + k->pending_cases, .findings = k->ledger.findings + k->pending_cases, .shrinking = k->shrinking_cases};
-  sf_progress_show_count(&k->ledger.progress, now, &count);
+static struct sf_ledger_open_work open_work(const struct campaign *k) {
+  return (struct sf_ledger_open_work){.findings = k->pending_cases, .shrinking = k->shrinking_cases};
 }
 
 static bool tick(void *ctx) {
   struct campaign *k = ctx;
   const double now = sf_engine_now();
+  const struct sf_ledger_open_work work = open_work(k);
+  sf_ledger_tell(&k->ledger, &work);
   if (now - k->committed >= COMMIT_SECONDS) {
     sf_ledger_commit(&k->ledger);
     k->committed = now;
   }
-  if (sf_progress_is_due(&k->ledger.progress, now)) show_progress(k, now);
   if (is_stopped(k) && k->stopped == 0) k->stopped = now;
   if (is_stopped(k) && (!k->running || now - k->stopped >= STOP_SECONDS)) return false;
   return !failed(k);
@@ -458,19 +457,19 @@ enum sf_status sf_campaign_run(const struct sf_campaign_options *options, struct
   struct campaign k = {.options = options, .range = RANGE_LEAST};
   struct sf_pool *pool = NULL;
   memset(result, 0, sizeof *result);
-  k.start = k.committed = sf_engine_now();
+  k.committed = sf_engine_now();
   enum sf_status status = sf_ledger_open(&k.ledger, options, error);
   if (status != SF_OK) return status;
   status = sf_pool_create(&pool, &options->pool);
   if (status == SF_OK) {
     const struct sf_pool_client client = {&k, next_jobs, job_done, tick};
     status = sf_pool_run(pool, &client);
-    sf_progress_end(&k.ledger.progress);
+    sf_progress_end(&k.ledger.news.progress);
   }
   char text[480];
   sf_pool_failure_text(text, sizeof text, &options->pool, status);
   sf_ledger_fail(&k.ledger, status, text);
-  sf_ledger_summarise(&k.ledger, result, sf_engine_now() - k.start);
+  sf_ledger_summarise(&k.ledger, result);
   count_waiting(&k, result);
   status = k.ledger.status;
   if (status != SF_OK) sf_error_set(error, status, "%s", *k.ledger.error.text ? k.ledger.error.text : sf_status_text(status));

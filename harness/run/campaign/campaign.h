@@ -8,6 +8,7 @@
 #include "harness/run/campaign/known.h"
 #include "harness/run/process/pool.h"
 #include "harness/run/store/store.h"
+#include "harness/run/support/replay_way.h"
 
 #include <signal.h>
 
@@ -30,8 +31,10 @@ struct sf_campaign_options {
   struct sf_known known;
   char store_path[SF_PATH_TEXT];
   bool resume;
-  char *replay_options; /* NULL, or what a replay needs beside the case to run as here, for a shell: " --target 'worker:..'", " --device
-                           'cuda'". Owned */
+  const char *target;               /* what people call the code under test; NULL: nothing. Borrowed */
+  int32_t ranks_max;                /* most ranks of a case, to be told; 0: of no interest */
+  int32_t mpi_ranks;                /* of the MPI job that the campaign is; else 0 */
+  struct sf_replay_way replay;      /* what a replay needs beside the case to run as here */
   int32_t share_index, share_count; /* which indices this campaign runs (store.h); zeros = all */
   char out_dir[SF_OUT_TEXT];
   struct sf_pool_options pool;
@@ -71,6 +74,7 @@ struct sf_campaign_result {
   int64_t crashed, hung;
   int64_t new_signatures; /* not on the known list */
   double seconds;         /* of this run */
+  double seconds_all;     /* of all runs of the store; NAN: an earlier version kept no time, or the store was merged */
   int64_t cases_run;      /* in this run */
   bool interrupted;
   int64_t waiting; /* findings that were seen and, interrupted, not confirmed: their cases have no verdict, --resume runs them again */

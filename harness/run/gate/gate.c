@@ -61,7 +61,7 @@ static struct sf_gate_item *add_item(struct gate *g) {
   struct sf_gate_item *items = sf_grown(r->items, r->item_count, sizeof *items);
   if (!items) return NULL;
   r->items = items;
-  items[r->item_count].replay_options = g->options->campaign.replay_options;
+  items[r->item_count].replay = &g->options->campaign.replay;
   return &items[r->item_count++];
 }
 
@@ -133,7 +133,7 @@ static enum sf_status read_corpus(struct gate *g) {
       struct sf_case *c = &g->cases[g->result->corpus_count++];
       status = fits ? read_corpus_case(c, &g->options->campaign.pool, item->name, g->error)
                     : sf_error_set(g->error, SF_EUSAGE, "--corpus: the path is too long: %.60s..", folder);
-      if (sf_case_is_operation(c)) item->replay_options = NULL;
+      if (sf_case_is_operation(c)) item->replay = NULL;
     } else if (status == SF_OK) {
       status = sf_error_set(g->error, SF_ENOMEM, "out of memory");
     }

@@ -42,7 +42,7 @@ struct sf_gate_item {
   char min_path[SF_PATH_TEXT];   /* of a finding */
   struct sf_diagnosis diagnosis; /* of a finding */
   double seconds;
-  const char *replay_options; /* as in the campaign's options, borrowed; NULL: a corpus file with an operation */
+  const struct sf_replay_way *replay; /* as in the campaign's options, borrowed; NULL: a corpus file with an operation */
 };
 struct sf_gate_result {
   int32_t corpus_count, corpus_failed, corpus_not_run;

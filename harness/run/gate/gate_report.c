@@ -8,7 +8,7 @@
 #include <string.h>
 
 void sf_gate_append_replay(struct sf_text *out, const struct sf_gate_item *item) {
-  sf_replay_append(out, *item->min_path ? item->min_path : item->name, item->replay_options, 0);
+  sf_replay_append(out, *item->min_path ? item->min_path : item->name, item->replay, 0);
 }
 
 static struct sf_report_item *add_item(struct sf_report *report, const struct sf_gate_item *item, bool of_corpus) {

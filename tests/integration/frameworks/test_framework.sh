@@ -28,6 +28,9 @@ check "the smallest case is written" grep -qF '"bug": "no-reduce"' "$found/min.j
 check "two ranks are enough" grep -qF '"ranks": 2' "$found/min.json"
 check "nothing else is needed" [ "$(python3 -c 'import json, sys; print(len(json.load(open(sys.argv[1]))["framework"]))' "$found/min.json")" = 2 ]
 check "the report names the tensor" grep -qx 'first        s0/mb0/fwd/act/mlp.fc2/0' "$found/report.txt"
+check "it names the worker that was run" grep -qxF "target       $sample" "$found/report.txt"
+line=$(sed -n 's/^replay       //p' "$found/report.txt")
+check "its command works in another folder: $line" grep -q '^expected .*: yes$' <(cd / && bash -c "$line" 2>&1)
 run 1 fuzz --target "$sample" --cases 24 --seed 3 --jobs 2 --out "$work/two" --store "$work/two.sqlite" "${launch[@]}"
 rows='SELECT idx, verdict, signature FROM verdict ORDER BY idx'
 check "verdicts do not depend on the number of jobs" [ "$(query "$work/one.sqlite" "$rows")" = "$(query "$work/two.sqlite" "$rows")" ]
