@@ -30,6 +30,7 @@ struct pending {
   struct pending *next;
   struct pending *sibling; /* the case's next culprit; the last one's is the first */
   bool is_further;         /* not the case's first */
+  bool out_of_time;        /* it would have been shrunk */
   int32_t place;           /* among its siblings, the first 0 */
   bool shrinks_at_once;    /* decided when it was released, and not by what its key was shrunk to */
   enum finding_state state;
@@ -68,6 +69,7 @@ struct campaign {
   int64_t pending_cases, shrinking_cases; /* the cases of those culprits; the cases whose culprits are being shrunk */
   double committed;
   double stopped; /* when the interruption was seen; 0 = not */
+  bool is_over;   /* all of its time has passed: nothing is shrunk any more */
 };
 
 static bool failed(const struct campaign *k) { return k->ledger.status != SF_OK; }
@@ -78,7 +80,8 @@ static bool time_is_up(const struct campaign *k) { return sf_ledger_is_over(&k->
 /* --- findings -------------------------------------------------------------------------------------------------- */
 
 static struct sf_booking booking_of(const struct pending *p) {
-  return (struct sf_booking){.index = p->index, .c = &p->c, .outcome = &p->outcome, .is_further = p->is_further};
+  return (struct sf_booking){
+      .index = p->index, .c = &p->c, .outcome = &p->outcome, .is_further = p->is_further, .out_of_time = p->out_of_time};
 }
 
 static void free_finding(struct pending *p) {
@@ -129,8 +132,8 @@ static bool is_decided(struct campaign *k, struct pending *p) {
   struct key_queue *queue = p->queue;
   if (!queue || queue->first != p) return false;
   if (p->state == NOT_TO_SHRINK && sf_ledger_wants_shrink(&k->ledger, &booking)) {
-    p->state = TO_SHRINK;
-    queue->shrinks++;
+    p->out_of_time = k->is_over;
+    if (!k->is_over) p->state = TO_SHRINK, queue->shrinks++;
   }
   return p->state == SHRUNK || p->state == NOT_TO_SHRINK;
 }
@@ -174,7 +177,7 @@ static void release(struct campaign *k, struct pending *p) {
   if (!queue) return;
   const struct sf_booking booking = booking_of(p);
   const int64_t shrinks = sf_ledger_shrinks(&k->ledger, p->outcome.shrink_key) + queue->shrinks;
-  p->state = shrinks < sf_ledger_shrinks_at_least(&booking) ? TO_SHRINK : NOT_TO_SHRINK;
+  p->state = shrinks < sf_ledger_shrinks_at_least(&booking) && !k->is_over ? TO_SHRINK : NOT_TO_SHRINK;
   queue->shrinks += p->state == TO_SHRINK;
   p->shrinks_at_once = p->state == TO_SHRINK;
   append(queue, p);
@@ -412,6 +415,7 @@ static bool tick(void *ctx) {
     sf_ledger_commit(&k->ledger);
     k->committed = now;
   }
+  if (k->options->seconds_all > 0 && now - k->ledger.news.start >= k->options->seconds_all && !is_stopped(k)) return false;
   if (is_stopped(k) && k->stopped == 0) k->stopped = now;
   if (is_stopped(k) && (!k->running || now - k->stopped >= STOP_SECONDS)) return false;
   return !failed(k);
@@ -427,6 +431,14 @@ static void free_pending(struct pending *list) {
   }
 }
 
+static void free_running(struct campaign *k) {
+  while (k->running) {
+    struct running *next = k->running->next;
+    sf_free(k->running);
+    k->running = next;
+  }
+}
+
 static void free_lists(struct campaign *k) {
   free_pending(k->held);
   while (k->keys) {
@@ -435,11 +447,23 @@ static void free_lists(struct campaign *k) {
     sf_free(k->keys);
     k->keys = next;
   }
-  while (k->running) {
-    struct running *next = k->running->next;
-    sf_free(k->running);
-    k->running = next;
+  free_running(k);
+}
+
+/* Books what is left when the campaign's time is over, each finding as it was found. Cases that still ran have no verdict. */
+static void book_rest(struct campaign *k) {
+  if (is_stopped(k) || failed(k)) return;
+  k->is_over = true;
+  free_running(k);
+  for (struct key_queue *queue = k->keys; queue; queue = queue->next) {
+    for (struct pending *p = queue->first; p; p = p->next) {
+      if (p->state != TO_SHRINK && p->state != SHRINKING) continue;
+      p->state = NOT_TO_SHRINK;
+      queue->shrinks--;
+    }
   }
+  release_held(k);
+  for (struct key_queue *queue = k->keys; queue; queue = queue->next) settle(k, queue);
 }
 
 static void add_waiting(struct sf_campaign_result *result, const struct pending *list) {
@@ -464,6 +488,7 @@ enum sf_status sf_campaign_run(const struct sf_campaign_options *options, struct
   if (status == SF_OK) {
     const struct sf_pool_client client = {&k, next_jobs, job_done, tick};
     status = sf_pool_run(pool, &client);
+    if (status == SF_OK) book_rest(&k);
     sf_progress_end(&k.ledger.news.progress);
   }
   char text[480];

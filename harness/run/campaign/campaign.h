@@ -23,6 +23,8 @@ struct sf_campaign_options {
   uint64_t seed;
   int64_t cases;      /* total, a resumed store's included; INT64_MAX = until the time is up */
   double seconds;     /* hand out cases for this long; 0 = no limit */
+  double seconds_all; /* end after this long: findings that are not confirmed and shrunk by then are booked as they were found; 0 = no
+                         limit. Not inside of an MPI job */
   int64_t stop_after; /* hand out cases until this run has booked so many signatures that are new and not known; 0 = no limit */
   int64_t layouts;    /* cases that share a logical function (and its reference), >= 1 */
   const char *plants[SF_CAMPAIGN_PLANTS_MAX];

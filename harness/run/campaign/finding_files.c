@@ -58,6 +58,8 @@ static void append_story(struct sf_text *text, const struct sf_finding_story *st
   if (story->shrunk) {
     sf_finding_shrink_text(shrunk, sizeof shrunk, story->shrunk);
     sf_line_append(text, "shrunk       %s\n", shrunk);
+  } else if (story->out_of_time) {
+    sf_line_append(text, "shrunk       no: the time was over before the case could be run again and be shrunk\n");
   } else if (story->in_campaign) {
     sf_line_append(text, "shrunk       no: findings of this kind were shrunk often enough before\n");
   }

@@ -13,6 +13,7 @@ struct sf_finding_story {
   const char *replay_path;            /* NULL, or the file of the case */
   const struct sf_replay_way *replay; /* NULL, or what a replay needs beside the case */
   bool inside_mpi;                    /* the replay is an MPI job of the case's ranks */
+  bool out_of_time;                   /* not confirmed: the campaign's time was over */
   bool in_campaign;                   /* then the campaign's seed and the index of the case that was found, and that it was not shrunk */
   uint64_t seed;
   int64_t index;

@@ -189,12 +189,13 @@ static void note_newest(struct sf_ledger *ledger, const struct sf_store_finding 
 /* Writes the finding's files and its row. shrunk: NULL, or how its shrink job ended. If its folder is not claimed yet, this first commits
  * the open batch. */
 static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome,
-                        const struct sf_job_result *shrunk) {
+                        const struct sf_job_result *shrunk, bool out_of_time) {
   const struct sf_job_result *min = shrunk && shrunk->end == SF_SHRINK_DONE ? shrunk : NULL;
   const struct sf_outcome *shown = min ? &min->min_outcome : outcome;
   char directory[SF_PATH_TEXT], min_path[SF_PATH_TEXT + 16];
   char *case_json = NULL, *min_json = NULL, *report = NULL, what[sizeof shown->text];
   struct sf_finding_story story = {.in_campaign = true,
+                                   .out_of_time = out_of_time,
                                    .seed = ledger->options->seed,
                                    .index = index,
                                    .shrunk = shrunk,
@@ -228,7 +229,8 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
         .report = report,
         .diagnosis = shown->diagnosis,
         .shown = shown->shown,
-        .known = sf_known_has(&ledger->options->known, shown->signature),
+        .known = sf_known_has(&ledger->options->known, shown->signature) ||
+                 (out_of_time && sf_known_may_cover(&ledger->options->known, outcome->shrink_key, c)),
     };
     status = sf_store_add_finding(ledger->store, &finding, &ledger->error);
     if (status == SF_OK && is_first) {
@@ -256,7 +258,7 @@ static void add_row(struct sf_ledger *ledger, const struct sf_booking *b, const 
 /* shrunk: NULL, or why it could not be. */
 static void add_as_found(struct sf_ledger *ledger, const struct sf_booking *b, const struct sf_job_result *shrunk) {
   const char *signature = counted_signature(ledger, b->c, b->outcome);
-  if (signature == b->outcome->signature) add_finding(ledger, b->index, b->c, b->outcome, shrunk);
+  if (signature == b->outcome->signature) add_finding(ledger, b->index, b->c, b->outcome, shrunk, b->out_of_time);
   add_row(ledger, b, b->outcome, signature);
 }
 
@@ -276,7 +278,7 @@ static struct sf_outcome flaky_of(const struct sf_outcome *outcome) {
 
 static void add_flaky(struct sf_ledger *ledger, const struct sf_booking *b, const struct sf_job_result *shrunk) {
   const struct sf_outcome flaky = flaky_of(b->outcome);
-  add_finding(ledger, b->index, b->c, &flaky, shrunk);
+  add_finding(ledger, b->index, b->c, &flaky, shrunk, false);
   add_row(ledger, b, &flaky, flaky.signature);
 }
 
@@ -304,7 +306,7 @@ void sf_ledger_add_shrunk(struct sf_ledger *ledger, const struct sf_booking *b, 
     return;
   }
   if (shrunk->end == SF_SHRINK_DONE) {
-    add_finding(ledger, b->index, b->c, b->outcome, shrunk);
+    add_finding(ledger, b->index, b->c, b->outcome, shrunk, b->out_of_time);
     add_row(ledger, b, b->outcome, shrunk->min_outcome.signature);
   } else {
     add_as_found(ledger, b, shrunk);

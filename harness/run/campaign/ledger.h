@@ -50,7 +50,8 @@ struct sf_booking {
   int64_t index;
   const struct sf_case *c;
   const struct sf_outcome *outcome;
-  bool is_further; /* another culprit of the case has, or gets, the verdict row */
+  bool out_of_time; /* there was no time to confirm it */
+  bool is_further;  /* another culprit of the case has, or gets, the verdict row */
 };
 /* Books what a shrink job found. A finding that ran to its end and did not fail so again becomes class FLAKY; one that could not be run
  * again stays as it was found. */

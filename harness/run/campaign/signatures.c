@@ -4,6 +4,7 @@
 #include "harness/base/sinks.h"
 #include "harness/run/campaign/causes.h"
 #include "harness/run/campaign/finding_files.h"
+#include "harness/run/support/version.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -195,6 +196,7 @@ static void report_cause(struct sf_report *report, const struct sf_signatures *s
   }
   sf_finding_message(&item->message, is_new ? found->signature : NULL, found->what, &found->diagnosis);
   sf_replay_append(&item->next, found->min_path, replay, 0);
+  sf_report_case(item, found->min_path);
 }
 
 void sf_campaign_report(struct sf_report *report, const struct sf_campaign_result *result, const struct sf_signatures *signatures,
@@ -203,6 +205,7 @@ void sf_campaign_report(struct sf_report *report, const struct sf_campaign_resul
   report->title = "shardfuzz fuzz";
   report->passed = result->new_signatures == 0 && !*nothing;
   sf_report_fact(report, "seed", NULL, "%" PRIu64, result->seed);
+  sf_report_fact(report, "shardfuzz", NULL, "%s%s%s", sf_version, *sf_version_commit ? ", commit " : "", sf_version_commit);
   sf_report_fact(report, "cases", s->inconclusive_reason,
                  "%" PRId64 " in %.0f s: %" PRId64 " passed, %" PRId64 " with findings, %" PRId64 " inconclusive, %" PRId64 " skipped%s",
                  s->cases, result->seconds, s->by_verdict[SF_VERDICT_PASS], s->by_verdict[SF_VERDICT_FINDING],

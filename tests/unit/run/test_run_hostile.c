@@ -185,7 +185,7 @@ static void assert_only_ours(char *summary) {
 
 static void write_report(const struct sf_gate_result *result, const struct sf_report_paths *paths) {
   struct sf_report report = {0};
-  sf_gate_report(&report, result);
+  sf_gate_report(&report, result, &(struct sf_gate_identity){.seed = 1, .seed_from = "--seed"});
   assert_int_equal(sf_report_write(&report, paths, NULL), SF_OK);
   sf_report_destroy(&report);
 }
