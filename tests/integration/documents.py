@@ -134,6 +134,7 @@ SCHEMA = 1  # of every object of JSON
 # What no two runs or machines have in common: times and rates, shares of what could not be judged, errors in the size of rounding.
 NUMBER = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 VARYING = [
+    (r"\bcommit [0-9a-f]{12}\+?", "commit #"),
     (rf"\b{NUMBER} s\b", "# s"),
     (rf"\b{NUMBER}/s\b", "#/s"),
     (rf"\b{NUMBER} %", "# %"),
