@@ -353,6 +353,11 @@ void sf_cover_count_add(struct sf_cover_count *count, const struct sf_case *c) {
 
 static bool has_pair(const struct sf_cover_count *count, int32_t a, int32_t b) { return count->pairs.at[a][b] != IMPOSSIBLE; }
 
+void sf_cover_count_pairs(const struct sf_cover_count *count, int64_t *pairs, int64_t *pairs_run) {
+  *pairs = count->pairs.open + count->pairs.run;
+  *pairs_run = count->pairs.run;
+}
+
 struct sf_cover_shares sf_cover_count_shares(const struct sf_cover_count *count) {
   struct sf_cover_shares shares = {.pairs = count->pairs.open + count->pairs.run, .pairs_run = count->pairs.run};
   const uint64_t n = (uint64_t)count->bins.count;

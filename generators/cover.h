@@ -34,6 +34,8 @@ struct sf_cover_shares {
   int64_t pairs, pairs_run;     /* feasible pairs, and those that some case had */
   int64_t triples, triples_run; /* bins each two of which are a feasible pair */
 };
+/* The pairs alone, which costs nothing. */
+void sf_cover_count_pairs(const struct sf_cover_count *count, int64_t *pairs, int64_t *pairs_run);
 /* Walks all triples: for reports. */
 struct sf_cover_shares sf_cover_count_shares(const struct sf_cover_count *count);
 /* Appends a feasible pair that was not run, as "model.bias=on with layout.tp=3..8"; nothing when there is none. */

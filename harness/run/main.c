@@ -13,9 +13,9 @@
 #include <sys/resource.h>
 
 static const struct sf_command *const commands[] = {
-    &sf_command_fuzz,  &sf_command_replay,   &sf_command_shrink, &sf_command_gate,  &sf_command_check,
-    &sf_command_noise, &sf_command_anchors,  &sf_command_power,  &sf_command_space, &sf_command_merge,
-    &sf_command_list,  &sf_command_describe, &sf_command_worker,
+    &sf_command_fuzz,   &sf_command_replay,  &sf_command_shrink, &sf_command_gate,     &sf_command_check,
+    &sf_command_noise,  &sf_command_anchors, &sf_command_power,  &sf_command_space,    &sf_command_merge,
+    &sf_command_status, &sf_command_init,    &sf_command_list,   &sf_command_describe, &sf_command_worker,
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
@@ -112,7 +112,7 @@ int main(int argc, char **argv) {
   if (strcmp(argv[1], "help") == 0) return help(argc - 2, argv + 2);
   if (is_one_of(argv[1], "--help", "-h")) return help(0, NULL);
   if (is_one_of(argv[1], "--version", "-V")) {
-    sf_print(stdout, "shardfuzz %s\n", SF_VERSION);
+    sf_print_version(stdout);
     return finish(0);
   }
   return run(argv[1], argc - 2, argv + 2);

@@ -4,6 +4,7 @@ set -uo pipefail
 : "${SHARDFUZZ:?names the executable}"
 SHARDFUZZ=$(realpath "$SHARDFUZZ")
 build=$(dirname "$SHARDFUZZ")
+PATH=$build:$PATH # so that lines to replay a case say "shardfuzz"
 work=$(mktemp -d "${TMPDIR:-/tmp}/shardfuzz-test-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 failures=0 checks=0

@@ -102,7 +102,7 @@ traced() { case_of "$2" "${3:-}" >$1.json; shardfuzz replay $1.json --trace $1 >
 traced ref '' && traced draw1 '"tp": 4, "cp": 2' && traced draw2 '"tp": 4' && traced draw3 '"cp": 2' && traced tp2 '"tp": 2' rowparallel-bias-xtp
 """
 A_FINDING = "mkdir cases; cp corpus/regress/clean-smallest.json corpus/regress/plant-rowparallel-bias-xtp.json cases"
-PLUGIN = 'ln -s "$PLUGINS/bf16_accumulation.so" libx.so'  # of the target plugins
+PLUGIN = 'cp "$PLUGINS/bf16_accumulation.so" libx.so'  # of the target plugins
 SETUP = {
     "harness/docs/ci.md": A_FINDING + "; sed -n '/^```json$/,/^```$/p' harness/docs/ci.md | grep -v '^```' >known.json",
     "harness/docs/kernels.md": f"""{PLUGIN}
@@ -121,6 +121,7 @@ JSON_OF = {
     "fuzz --json": f"shardfuzz fuzz --cases 3 --mode isolated {PLANT}; shardfuzz fuzz --cases 2 --max-memory 1 --json",
     "replay --json": f"shardfuzz replay {BUG}; shardfuzz fuzz --target plugin:./libx.so --cases 50 --out sums; "
                      "shardfuzz replay sums/tolerance-col_sum-out/min.json --json",
+    "status --json": "shardfuzz status findings/campaign-0001.sqlite --json",
     "shrink --json": f"shardfuzz shrink -o min.json --budget 5 {BUG}",
     "gate --json": f"shardfuzz gate --seed 1 --cases 3 --mode isolated {PLANT}; shardfuzz gate --cases 2 --max-memory 1 --json",
     "check --json": "shardfuzz noise ref draw1 draw2 draw3 >noise.txt; shardfuzz check ref tp2 --json",
@@ -132,10 +133,13 @@ FOREIGN_OPTIONS = set("--oversubscribe --install --prefix --python --cuda --all 
 # What a document may have at most: (its path, what is counted, how many).
 LIMITS = [("README.md", "words", 1000), ("harness/docs/overview.md", "bytes", 8192)]
 WIDTH_WANTED, WIDTH = 100, 110
+FOLDER = "/home/you/project"  # what documents show in place of the temporary folder
+SCHEMA = 1  # of every object of JSON
 
 # What no two runs or machines have in common: times and rates, shares of what could not be judged, errors in the size of rounding.
 NUMBER = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 VARYING = [
+    (r"\bcommit [0-9a-f]{12}\+?", "commit #"),
     (rf"\b{NUMBER} s\b", "# s"),
     (rf"\b{NUMBER}/s\b", "#/s"),
     (rf"\b{NUMBER} %", "# %"),
@@ -343,6 +347,14 @@ def keys_of(value, path=""):
     return {path}
 
 
+def odd_values(value, path=""):
+    """Keys whose number stands for something that is not there."""
+    if isinstance(value, (list, dict)):
+        items = value.items() if isinstance(value, dict) else ((path, one) for one in value)
+        return [key for name, one in items for key in odd_values(one, name)]
+    return [path] if value == -1 else []
+
+
 def is_below(key, other):
     return key == other or key.startswith((other + ".", other + "[]"))
 
@@ -352,6 +364,11 @@ def check_keys(document, shell):
     object, for those below it in another."""
     for heading, text in JSON_OF.items():
         objects = [json.loads(line) for line in shell(text)[1] if line.startswith("{")]
+        for one in objects:
+            if one.pop("schema", None) != SCHEMA:
+                document.say(0, f"{heading}: the object's schema is not {SCHEMA}")
+            for key in odd_values(one):
+                document.say(0, f"{heading}: {key} is -1 in place of null")
         real = {key for one in objects for key in keys_of(one)}
         shown = document.tables().get(heading, [])
         for key in sorted(real):
@@ -383,7 +400,8 @@ def run(document, program):
         def shell(text):
             done = subprocess.run(["stdbuf", "-oL", "bash", "-c", text], cwd=folder, env=environment, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", errors="replace")
-            return done.returncode, done.stdout.rstrip("\n").split("\n") if done.stdout else [], done.stderr
+            shown = done.stdout.replace(folder, FOLDER).rstrip("\n")
+            return done.returncode, shown.split("\n") if shown else [], done.stderr
         code, said, errors = shell(f"set -e\n{SETUP.get(document.name, '')}")
         if code != 0:
             document.say(0, "its setup failed:\n" + "\n".join(said) + errors)

@@ -1,10 +1,12 @@
 #include "harness/base/system/system_memory.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define GROUPS "/sys/fs/cgroup/"
 
@@ -55,6 +57,24 @@ static double number_of_group(const char *mark, const char *mount, const char *n
   if (groups) fclose(groups);
   return value;
 }
+
+static int64_t memory_of(long pid, int depth) {
+  enum { DEPTH_MAX = 16 };
+  char path[96];
+  int64_t pages = 0;
+  snprintf(path, sizeof path, "/proc/%ld/statm", pid);
+  FILE *file = fopen(path, "re");
+  if (file && fscanf(file, "%*d %" SCNd64, &pages) != 1) pages = 0;
+  if (file) fclose(file);
+  int64_t bytes = pages * sysconf(_SC_PAGESIZE);
+  snprintf(path, sizeof path, "/proc/%ld/task/%ld/children", pid, pid);
+  FILE *children = depth < DEPTH_MAX ? fopen(path, "re") : NULL;
+  for (long child; children && fscanf(children, "%ld", &child) == 1;) bytes += memory_of(child, depth + 1);
+  if (children) fclose(children);
+  return bytes;
+}
+
+int64_t sf_memory_of_processes(void) { return memory_of((long)getpid(), 0); }
 
 double sf_memory_kills(void) {
   const double v2 = number_of_group("0::", GROUPS, "memory.events", "oom_kill ");

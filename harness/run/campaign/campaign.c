@@ -30,6 +30,7 @@ struct pending {
   struct pending *next;
   struct pending *sibling; /* the case's next culprit; the last one's is the first */
   bool is_further;         /* not the case's first */
+  bool out_of_time;        /* it would have been shrunk */
   int32_t place;           /* among its siblings, the first 0 */
   bool shrinks_at_once;    /* decided when it was released, and not by what its key was shrunk to */
   enum finding_state state;
@@ -66,19 +67,21 @@ struct campaign {
   struct key_queue *keys;
   int64_t pending_count;                  /* culprits that are not in the books */
   int64_t pending_cases, shrinking_cases; /* the cases of those culprits; the cases whose culprits are being shrunk */
-  double start, committed;
+  double committed;
   double stopped; /* when the interruption was seen; 0 = not */
+  bool is_over;   /* all of its time has passed: nothing is shrunk any more */
 };
 
 static bool failed(const struct campaign *k) { return k->ledger.status != SF_OK; }
 
 static bool is_stopped(const struct campaign *k) { return sf_campaign_is_stopped(k->options); }
-static bool time_is_up(const struct campaign *k) { return sf_ledger_is_over(&k->ledger, k->start); }
+static bool time_is_up(const struct campaign *k) { return sf_ledger_is_over(&k->ledger); }
 
 /* --- findings -------------------------------------------------------------------------------------------------- */
 
 static struct sf_booking booking_of(const struct pending *p) {
-  return (struct sf_booking){.index = p->index, .c = &p->c, .outcome = &p->outcome, .is_further = p->is_further};
+  return (struct sf_booking){
+      .index = p->index, .c = &p->c, .outcome = &p->outcome, .is_further = p->is_further, .out_of_time = p->out_of_time};
 }
 
 static void free_finding(struct pending *p) {
@@ -129,8 +132,8 @@ static bool is_decided(struct campaign *k, struct pending *p) {
   struct key_queue *queue = p->queue;
   if (!queue || queue->first != p) return false;
   if (p->state == NOT_TO_SHRINK && sf_ledger_wants_shrink(&k->ledger, &booking)) {
-    p->state = TO_SHRINK;
-    queue->shrinks++;
+    p->out_of_time = k->is_over;
+    if (!k->is_over) p->state = TO_SHRINK, queue->shrinks++;
   }
   return p->state == SHRUNK || p->state == NOT_TO_SHRINK;
 }
@@ -174,7 +177,7 @@ static void release(struct campaign *k, struct pending *p) {
   if (!queue) return;
   const struct sf_booking booking = booking_of(p);
   const int64_t shrinks = sf_ledger_shrinks(&k->ledger, p->outcome.shrink_key) + queue->shrinks;
-  p->state = shrinks < sf_ledger_shrinks_at_least(&booking) ? TO_SHRINK : NOT_TO_SHRINK;
+  p->state = shrinks < sf_ledger_shrinks_at_least(&booking) && !k->is_over ? TO_SHRINK : NOT_TO_SHRINK;
   queue->shrinks += p->state == TO_SHRINK;
   p->shrinks_at_once = p->state == TO_SHRINK;
   append(queue, p);
@@ -399,20 +402,20 @@ static void job_done(void *ctx, const struct sf_job *job, const struct sf_job_re
   release_held(k);
 }
 
-static void show_progress(struct campaign *k, double now) {
-  const struct sf_progress_count count = {
-      .cases = k->ledger.cases + k->pending_cases, .findings = k->ledger.findings + k->pending_cases, .shrinking = k->shrinking_cases};
-  sf_progress_show_count(&k->ledger.progress, now, &count);
+static struct sf_ledger_open_work open_work(const struct campaign *k) {
+  return (struct sf_ledger_open_work){.findings = k->pending_cases, .shrinking = k->shrinking_cases};
 }
 
 static bool tick(void *ctx) {
   struct campaign *k = ctx;
   const double now = sf_engine_now();
+  const struct sf_ledger_open_work work = open_work(k);
+  sf_ledger_tell(&k->ledger, &work);
   if (now - k->committed >= COMMIT_SECONDS) {
     sf_ledger_commit(&k->ledger);
     k->committed = now;
   }
-  if (sf_progress_is_due(&k->ledger.progress, now)) show_progress(k, now);
+  if (k->options->seconds_all > 0 && now - k->ledger.news.start >= k->options->seconds_all && !is_stopped(k)) return false;
   if (is_stopped(k) && k->stopped == 0) k->stopped = now;
   if (is_stopped(k) && (!k->running || now - k->stopped >= STOP_SECONDS)) return false;
   return !failed(k);
@@ -428,6 +431,14 @@ static void free_pending(struct pending *list) {
   }
 }
 
+static void free_running(struct campaign *k) {
+  while (k->running) {
+    struct running *next = k->running->next;
+    sf_free(k->running);
+    k->running = next;
+  }
+}
+
 static void free_lists(struct campaign *k) {
   free_pending(k->held);
   while (k->keys) {
@@ -436,11 +447,23 @@ static void free_lists(struct campaign *k) {
     sf_free(k->keys);
     k->keys = next;
   }
-  while (k->running) {
-    struct running *next = k->running->next;
-    sf_free(k->running);
-    k->running = next;
+  free_running(k);
+}
+
+/* Books what is left when the campaign's time is over, each finding as it was found. Cases that still ran have no verdict. */
+static void book_rest(struct campaign *k) {
+  if (is_stopped(k) || failed(k)) return;
+  k->is_over = true;
+  free_running(k);
+  for (struct key_queue *queue = k->keys; queue; queue = queue->next) {
+    for (struct pending *p = queue->first; p; p = p->next) {
+      if (p->state != TO_SHRINK && p->state != SHRINKING) continue;
+      p->state = NOT_TO_SHRINK;
+      queue->shrinks--;
+    }
   }
+  release_held(k);
+  for (struct key_queue *queue = k->keys; queue; queue = queue->next) settle(k, queue);
 }
 
 static void add_waiting(struct sf_campaign_result *result, const struct pending *list) {
@@ -458,19 +481,20 @@ enum sf_status sf_campaign_run(const struct sf_campaign_options *options, struct
   struct campaign k = {.options = options, .range = RANGE_LEAST};
   struct sf_pool *pool = NULL;
   memset(result, 0, sizeof *result);
-  k.start = k.committed = sf_engine_now();
+  k.committed = sf_engine_now();
   enum sf_status status = sf_ledger_open(&k.ledger, options, error);
   if (status != SF_OK) return status;
   status = sf_pool_create(&pool, &options->pool);
   if (status == SF_OK) {
     const struct sf_pool_client client = {&k, next_jobs, job_done, tick};
     status = sf_pool_run(pool, &client);
-    sf_progress_end(&k.ledger.progress);
+    if (status == SF_OK) book_rest(&k);
+    sf_progress_end(&k.ledger.news.progress);
   }
   char text[480];
   sf_pool_failure_text(text, sizeof text, &options->pool, status);
   sf_ledger_fail(&k.ledger, status, text);
-  sf_ledger_summarise(&k.ledger, result, sf_engine_now() - k.start);
+  sf_ledger_summarise(&k.ledger, result);
   count_waiting(&k, result);
   status = k.ledger.status;
   if (status != SF_OK) sf_error_set(error, status, "%s", *k.ledger.error.text ? k.ledger.error.text : sf_status_text(status));

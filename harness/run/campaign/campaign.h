@@ -8,6 +8,7 @@
 #include "harness/run/campaign/known.h"
 #include "harness/run/process/pool.h"
 #include "harness/run/store/store.h"
+#include "harness/run/support/replay_way.h"
 
 #include <signal.h>
 
@@ -22,6 +23,8 @@ struct sf_campaign_options {
   uint64_t seed;
   int64_t cases;      /* total, a resumed store's included; INT64_MAX = until the time is up */
   double seconds;     /* hand out cases for this long; 0 = no limit */
+  double seconds_all; /* end after this long: findings that are not confirmed and shrunk by then are booked as they were found; 0 = no
+                         limit. Not inside of an MPI job */
   int64_t stop_after; /* hand out cases until this run has booked so many signatures that are new and not known; 0 = no limit */
   int64_t layouts;    /* cases that share a logical function (and its reference), >= 1 */
   const char *plants[SF_CAMPAIGN_PLANTS_MAX];
@@ -30,8 +33,10 @@ struct sf_campaign_options {
   struct sf_known known;
   char store_path[SF_PATH_TEXT];
   bool resume;
-  char *replay_options; /* NULL, or what a replay needs beside the case to run as here, for a shell: " --target 'worker:..'", " --device
-                           'cuda'". Owned */
+  const char *target;               /* what people call the code under test; NULL: nothing. Borrowed */
+  int32_t ranks_max;                /* most ranks of a case, to be told; 0: of no interest */
+  int32_t mpi_ranks;                /* of the MPI job that the campaign is; else 0 */
+  struct sf_replay_way replay;      /* what a replay needs beside the case to run as here */
   int32_t share_index, share_count; /* which indices this campaign runs (store.h); zeros = all */
   char out_dir[SF_OUT_TEXT];
   struct sf_pool_options pool;
@@ -71,6 +76,7 @@ struct sf_campaign_result {
   int64_t crashed, hung;
   int64_t new_signatures; /* not on the known list */
   double seconds;         /* of this run */
+  double seconds_all;     /* of all runs of the store; NAN: an earlier version kept no time, or the store was merged */
   int64_t cases_run;      /* in this run */
   bool interrupted;
   int64_t waiting; /* findings that were seen and, interrupted, not confirmed: their cases have no verdict, --resume runs them again */

@@ -7,6 +7,7 @@
 #include "harness/base/sinks.h"
 #include "harness/base/system/directories.h"
 #include "harness/run/process/subject.h"
+#include "targets/target.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -22,13 +23,6 @@ struct sf_case sf_case_expecting(const struct sf_case *c, const struct sf_outcom
   snprintf(copy.expect.verdict, sizeof copy.expect.verdict, "%s", sf_verdict_name(outcome->verdict));
   snprintf(copy.expect.signature, sizeof copy.expect.signature, "%s", outcome->verdict == SF_VERDICT_FINDING ? outcome->signature : "");
   return copy;
-}
-
-void sf_replay_append(struct sf_text *out, const char *path, const char *options, int64_t job_ranks) {
-  if (job_ranks > 0) sf_text_append(out, "mpirun --oversubscribe -n %" PRId64 " ", job_ranks);
-  sf_text_append(out, "shardfuzz replay ");
-  sf_shell_append(out, path);
-  sf_text_append(out, "%s", options ? options : "");
 }
 
 void sf_finding_shrink_text(char *out, size_t size, const struct sf_job_result *shrunk) {
@@ -64,9 +58,18 @@ static void append_story(struct sf_text *text, const struct sf_finding_story *st
   if (story->shrunk) {
     sf_finding_shrink_text(shrunk, sizeof shrunk, story->shrunk);
     sf_line_append(text, "shrunk       %s\n", shrunk);
+  } else if (story->out_of_time) {
+    sf_line_append(text, "shrunk       no: the time was over before the case could be run again and be shrunk\n");
   } else if (story->in_campaign) {
     sf_line_append(text, "shrunk       no: findings of this kind were shrunk often enough before\n");
   }
+}
+
+/* Which code was run, unless it is this program's. */
+static void append_target(struct sf_text *text, const struct sf_case *c, const struct sf_finding_story *story) {
+  const char *other = story && story->replay ? story->replay->target : NULL;
+  if (other || (*c->target && strcmp(c->target, sf_target_builtin.name) != 0))
+    sf_line_append(text, "target       %s\n", other ? other : c->target);
 }
 
 enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome,
@@ -81,6 +84,7 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
   if (*line) sf_line_append(&text, "diagnosis    %s\n", line);
   if (*outcome->pattern) sf_line_append(&text, "pattern      %s\n", outcome->pattern);
   subject->tell_case(&text, c, outcome);
+  append_target(&text, c, story);
   for (int32_t i = 0; i < outcome->further_count; i++) {
     const struct sf_culprit *other = &outcome->further[i];
     sf_line_append(&text, "also wrong   %s: %s (%s)\n", other->first_id, other->text, other->signature);
@@ -90,7 +94,7 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
   if (story) append_story(&text, story);
   if (story && story->replay_path) {
     sf_text_append(&text, "replay       ");
-    sf_replay_append(&text, story->replay_path, story->replay_options, story->inside_mpi ? sf_case_ranks(c) : 0);
+    sf_replay_append(&text, story->replay_path, story->replay, story->inside_mpi ? sf_case_ranks(c) : 0);
     sf_text_append(&text, "\n");
   }
   if (text.failed) {

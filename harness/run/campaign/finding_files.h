@@ -4,15 +4,17 @@
 
 #include "harness/base/bytes.h"
 #include "harness/run/process/pool.h"
+#include "harness/run/support/replay_way.h"
 
 #include <limits.h>
 
 /* What a report says besides the finding itself. Zeros, or NULL in place of all: nothing. */
 struct sf_finding_story {
-  const char *replay_path;    /* NULL, or the file of the case */
-  const char *replay_options; /* as in struct sf_campaign_options; NULL: none */
-  bool inside_mpi;            /* the replay is an MPI job of the case's ranks */
-  bool in_campaign;           /* then the campaign's seed and the index of the case that was found, and that it was not shrunk */
+  const char *replay_path;            /* NULL, or the file of the case */
+  const struct sf_replay_way *replay; /* NULL, or what a replay needs beside the case */
+  bool inside_mpi;                    /* the replay is an MPI job of the case's ranks */
+  bool out_of_time;                   /* not confirmed: the campaign's time was over */
+  bool in_campaign;                   /* then the campaign's seed and the index of the case that was found, and that it was not shrunk */
   uint64_t seed;
   int64_t index;
   const struct sf_job_result *shrunk; /* NULL, or how a SHRINK job ended */
@@ -20,9 +22,6 @@ struct sf_finding_story {
 /* The report for people: what failed, where first, by how much, and how to replay it. The caller frees *out with sf_free. */
 enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome,
                                  const struct sf_finding_story *story) SF_MUST_USE;
-/* Appends "shardfuzz replay PATH" and the options that the case needs, for a shell in the folder where this program was started. job_ranks:
- * 0, or how many ranks of an MPI job run it. */
-void sf_replay_append(struct sf_text *out, const char *path, const char *options, int64_t job_ranks);
 /* Appends one line that says what is wrong without the report: "new finding NAME: WHAT; diagnosis: ..", WHAT being the first line of
  * `what`. name: NULL, or a new finding's, or else WHAT stands alone. */
 void sf_finding_message(struct sf_text *out, const char *name, const char *what, const struct sf_diagnosis *diagnosis);

@@ -99,6 +99,15 @@ bool sf_known_has(const struct sf_known *known, const char *signature) {
   return false;
 }
 
+bool sf_known_may_cover(const struct sf_known *known, const char *shrink_key, const struct sf_case *c) {
+  const size_t length = strlen(shrink_key);
+  for (int32_t i = 0; i < known->count; i++) {
+    const char *signature = known->entries[i].signature;
+    if (strncmp(signature, shrink_key, length) == 0 && signature[length] == '@' && sf_signature_within(signature, c)) return true;
+  }
+  return false;
+}
+
 bool sf_known_triggered(const struct sf_known *known, const struct sf_case *c) {
   const struct sf_subject *subject = sf_subject_of(c);
   for (int32_t i = 0; i < known->count; i++) {

@@ -19,6 +19,9 @@ enum sf_status sf_known_read(struct sf_known *out, const char *path, struct sf_e
 void sf_known_destroy(struct sf_known *known); /* takes what is zeroed */
 /* Whether an entry covers the signature (sf_signature_covers). */
 bool sf_known_has(const struct sf_known *known, const char *signature);
+/* Whether an entry covers what the finding of this key may be shrunk to: its key is the same, and c has its axes. For a finding that there
+ * was no time to shrink. */
+bool sf_known_may_cover(const struct sf_known *known, const char *shrink_key, const struct sf_case *c);
 /* Whether c contains the trigger of an entry with a case: c has every field that the shrunk case needs above its smallest value, numbers
  * at least as large, choices equal. Cases of operations contain none: they cost so little that known ones hide nothing. */
 bool sf_known_triggered(const struct sf_known *known, const struct sf_case *c);

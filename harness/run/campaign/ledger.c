@@ -4,6 +4,7 @@
 #include "harness/base/assert.h"
 #include "harness/base/names.h"
 #include "harness/run/campaign/finding_files.h"
+#include "harness/run/campaign/ledger_standing.h"
 #include "harness/run/process/subject.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/trial/features.h"
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Findings with this key are counted under this signature. A signature can have several keys: end to end, the tensor that goes wrong first
@@ -76,8 +78,8 @@ static void add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf
       .reason = reason,
   };
   keep(ledger, sf_store_add_verdict(ledger->store, &row, &ledger->error));
-  ledger->cases++;
-  ledger->findings += finding;
+  ledger->news.cases++;
+  ledger->news.by_verdict[outcome->verdict]++;
   if (finding) note_signature(ledger, outcome->shrink_key, signature);
 }
 
@@ -97,7 +99,8 @@ void sf_ledger_add_passes(struct sf_ledger *ledger, int64_t first, const struct 
                                        .unchecked = passes->unchecked,
                                        .seconds = passes->seconds};
   keep(ledger, sf_store_add_verdict(ledger->store, &row, &ledger->error));
-  ledger->cases += passes->count;
+  ledger->news.cases += passes->count;
+  ledger->news.by_verdict[SF_VERDICT_PASS] += passes->count;
 }
 
 static const char *counted_signature(const struct sf_ledger *ledger, const struct sf_case *c, const struct sf_outcome *outcome) {
@@ -167,25 +170,36 @@ static bool is_stored(struct sf_ledger *ledger, const char *signature) {
 static void tell_finding(struct sf_ledger *ledger, const struct sf_store_finding *finding, const struct sf_finding_story *story,
                          const struct sf_case *c) {
   struct sf_text replay = {0};
-  sf_replay_append(&replay, story->replay_path, story->replay_options, story->inside_mpi ? sf_case_ranks(c) : 0);
-  sf_progress_say(&ledger->progress, "%s finding %s in case %" PRId64 ": %s", finding->known ? "known" : "new", finding->signature,
+  sf_replay_append(&replay, story->replay_path, story->replay, story->inside_mpi ? sf_case_ranks(c) : 0);
+  sf_progress_say(&ledger->news.progress, "%s finding %s in case %" PRId64 ": %s", finding->known ? "known" : "new", finding->signature,
                   finding->index, replay.failed ? story->replay_path : replay.data);
   sf_text_destroy(&replay);
+}
+
+static void note_newest(struct sf_ledger *ledger, const struct sf_store_finding *finding) {
+  struct sf_ledger_news *news = &ledger->news;
+  news->new_signatures += !finding->known;
+  news->signatures++;
+  news->signatures_known += finding->known;
+  news->newest_case = finding->index;
+  news->newest_at = (double)time(NULL);
+  snprintf(news->newest, sizeof news->newest, "%s", finding->signature);
 }
 
 /* Writes the finding's files and its row. shrunk: NULL, or how its shrink job ended. If its folder is not claimed yet, this first commits
  * the open batch. */
 static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf_case *c, const struct sf_outcome *outcome,
-                        const struct sf_job_result *shrunk) {
+                        const struct sf_job_result *shrunk, bool out_of_time) {
   const struct sf_job_result *min = shrunk && shrunk->end == SF_SHRINK_DONE ? shrunk : NULL;
   const struct sf_outcome *shown = min ? &min->min_outcome : outcome;
   char directory[SF_PATH_TEXT], min_path[SF_PATH_TEXT + 16];
   char *case_json = NULL, *min_json = NULL, *report = NULL, what[sizeof shown->text];
   struct sf_finding_story story = {.in_campaign = true,
+                                   .out_of_time = out_of_time,
                                    .seed = ledger->options->seed,
                                    .index = index,
                                    .shrunk = shrunk,
-                                   .replay_options = ledger->options->replay_options,
+                                   .replay = &ledger->options->replay,
                                    .inside_mpi = ledger->options->inside_mpi};
   unsigned files = 0;
   if (ledger->status != SF_OK) return;
@@ -215,11 +229,12 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
         .report = report,
         .diagnosis = shown->diagnosis,
         .shown = shown->shown,
-        .known = sf_known_has(&ledger->options->known, shown->signature),
+        .known = sf_known_has(&ledger->options->known, shown->signature) ||
+                 (out_of_time && sf_known_may_cover(&ledger->options->known, outcome->shrink_key, c)),
     };
     status = sf_store_add_finding(ledger->store, &finding, &ledger->error);
     if (status == SF_OK && is_first) {
-      ledger->new_signatures += !finding.known;
+      note_newest(ledger, &finding);
       tell_finding(ledger, &finding, &story, min ? &min->min : c);
     }
   }
@@ -243,7 +258,7 @@ static void add_row(struct sf_ledger *ledger, const struct sf_booking *b, const 
 /* shrunk: NULL, or why it could not be. */
 static void add_as_found(struct sf_ledger *ledger, const struct sf_booking *b, const struct sf_job_result *shrunk) {
   const char *signature = counted_signature(ledger, b->c, b->outcome);
-  if (signature == b->outcome->signature) add_finding(ledger, b->index, b->c, b->outcome, shrunk);
+  if (signature == b->outcome->signature) add_finding(ledger, b->index, b->c, b->outcome, shrunk, b->out_of_time);
   add_row(ledger, b, b->outcome, signature);
 }
 
@@ -263,7 +278,7 @@ static struct sf_outcome flaky_of(const struct sf_outcome *outcome) {
 
 static void add_flaky(struct sf_ledger *ledger, const struct sf_booking *b, const struct sf_job_result *shrunk) {
   const struct sf_outcome flaky = flaky_of(b->outcome);
-  add_finding(ledger, b->index, b->c, &flaky, shrunk);
+  add_finding(ledger, b->index, b->c, &flaky, shrunk, false);
   add_row(ledger, b, &flaky, flaky.signature);
 }
 
@@ -291,7 +306,7 @@ void sf_ledger_add_shrunk(struct sf_ledger *ledger, const struct sf_booking *b, 
     return;
   }
   if (shrunk->end == SF_SHRINK_DONE) {
-    add_finding(ledger, b->index, b->c, b->outcome, shrunk);
+    add_finding(ledger, b->index, b->c, b->outcome, shrunk, b->out_of_time);
     add_row(ledger, b, b->outcome, shrunk->min_outcome.signature);
   } else {
     add_as_found(ledger, b, shrunk);
@@ -336,17 +351,18 @@ bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_booking *b
   return shrinks < SF_LEDGER_SHRINKS_MAX && counted_signature(ledger, b->c, b->outcome) == b->outcome->signature;
 }
 
-bool sf_ledger_is_over(const struct sf_ledger *ledger, double start) {
+bool sf_ledger_is_over(const struct sf_ledger *ledger) {
   const struct sf_campaign_options *o = ledger->options;
-  const bool has_enough = o->stop_after > 0 && ledger->new_signatures >= o->stop_after;
-  return sf_campaign_is_stopped(o) || has_enough || (o->seconds > 0 && sf_engine_now() - start >= o->seconds);
+  const bool has_enough = o->stop_after > 0 && ledger->news.new_signatures >= o->stop_after;
+  return sf_campaign_is_stopped(o) || has_enough || (o->seconds > 0 && sf_engine_now() - ledger->news.start >= o->seconds);
 }
 
 void sf_ledger_commit(struct sf_ledger *ledger) {
   if (ledger->status == SF_OK) keep(ledger, sf_store_commit(ledger->store, &ledger->error));
 }
 
-void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *result, double seconds) {
+void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *result) {
+  sf_ledger_stand_at_end(ledger);
   sf_ledger_commit(ledger);
   if (ledger->status == SF_OK) keep(ledger, sf_store_summarise(ledger->store, &result->summary, &ledger->error));
   if (ledger->cover) {
@@ -359,10 +375,11 @@ void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *re
   result->crashed = result->summary.by_class[SF_CLASS_CRASH] + result->summary.by_class[SF_CLASS_PROTOCOL];
   result->hung = result->summary.by_class[SF_CLASS_HANG];
   result->new_signatures = result->summary.signatures - result->summary.signatures_known;
-  result->cases_run = ledger->cases;
+  result->cases_run = ledger->news.cases;
   result->seed = ledger->options->seed;
   result->interrupted = sf_campaign_is_stopped(ledger->options);
-  result->seconds = seconds;
+  result->seconds = sf_engine_now() - ledger->news.start;
+  result->seconds_all = ledger->news.seconds_before + result->seconds;
 }
 
 void sf_campaign_nothing_text(char *out, size_t size, const struct sf_campaign_result *result) {
@@ -416,7 +433,7 @@ static enum sf_status open_store(struct sf_ledger *ledger) {
   sf_free(text);
   if (status == SF_OK) status = sf_store_each_verdict(ledger->store, remember_signature, ledger, &ledger->error);
   if (status == SF_OK) status = sf_store_each_further(ledger->store, remember_further, ledger, &ledger->error);
-  return status;
+  return status == SF_OK ? sf_ledger_recall(ledger) : status;
 }
 
 /* Counts the cases that a resumed or merged store has run: a case is a function of its index, so the store does not keep it. */
@@ -439,7 +456,8 @@ static enum sf_status open_cover(struct sf_ledger *ledger) {
 enum sf_status sf_ledger_open(struct sf_ledger *ledger, const struct sf_campaign_options *options, struct sf_error *error) {
   memset(ledger, 0, sizeof *ledger);
   ledger->options = options;
-  ledger->progress = sf_progress_begin(options->progress ? stderr : NULL, isatty(STDERR_FILENO), sf_engine_now());
+  ledger->news.start = sf_engine_now();
+  ledger->news.progress = sf_progress_begin(options->progress ? stderr : NULL, isatty(STDERR_FILENO), ledger->news.start);
   enum sf_status status = open_store(ledger);
   if (status == SF_OK) status = open_cover(ledger);
   if (status == SF_OK) return SF_OK;

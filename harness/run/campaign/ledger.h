@@ -4,6 +4,7 @@
 #define SF_RUN_LEDGER_H
 
 #include "harness/run/campaign/campaign.h"
+#include "harness/run/campaign/standing.h"
 #include "harness/run/support/progress.h"
 
 struct sf_ledger_seen;
@@ -12,10 +13,22 @@ struct sf_ledger {
   struct sf_store *store;
   struct sf_ledger_seen *seen;
   struct sf_cover_count *cover; /* NULL when the campaign has no covering table */
-  int64_t cases, findings;      /* rows added by this run */
-  int64_t new_signatures;       /* that this run saw first, those of known findings apart */
-  struct sf_progress progress;  /* what the run tells; each new signature has a line */
-  enum sf_status status;        /* first failure; later calls do nothing */
+  struct sf_ledger_news {
+    int64_t cases;                           /* rows added by this run */
+    int64_t new_signatures;                  /* that this run saw first, those of known findings apart */
+    int64_t by_verdict[SF_VERDICT_SKIP + 1]; /* cases of all runs */
+    int64_t signatures, signatures_known;    /* of all runs */
+    double seconds_before;                   /* of earlier runs; NAN: not known */
+    char newest[SF_SIGNATURE_TEXT];
+    int64_t newest_case;
+    double newest_at;            /* seconds since 1970 */
+    double start;                /* of this run */
+    double stood;                /* when the store was last told where the campaign stands */
+    double memory_at;            /* when the memory was last looked at, */
+    int64_t memory_bytes;        /* and what it was */
+    struct sf_progress progress; /* what the run tells; each new signature has a line */
+  } news;                        /* stays when the store is opened again */
+  enum sf_status status;         /* first failure; later calls do nothing */
   struct sf_error error;
 };
 
@@ -37,7 +50,8 @@ struct sf_booking {
   int64_t index;
   const struct sf_case *c;
   const struct sf_outcome *outcome;
-  bool is_further; /* another culprit of the case has, or gets, the verdict row */
+  bool out_of_time; /* there was no time to confirm it */
+  bool is_further;  /* another culprit of the case has, or gets, the verdict row */
 };
 /* Books what a shrink job found. A finding that ran to its end and did not fail so again becomes class FLAKY; one that could not be run
  * again stays as it was found. */
@@ -59,13 +73,23 @@ int64_t sf_ledger_shrinks_at_least(const struct sf_booking *booking);
 /* Whether a finding is to be shrunk, once all of its key before it are in the books. */
 bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_booking *booking);
 
-/* Whether this run is to start no more cases: it is stopped, its time since `start` is up, or it has found as much as it was to stop after
- * (options' stop_after). */
-bool sf_ledger_is_over(const struct sf_ledger *ledger, double start);
+/* Whether this run is to start no more cases: it is stopped, its time is up, or it has found as much as it was to stop after (options'
+ * stop_after). */
+bool sf_ledger_is_over(const struct sf_ledger *ledger);
+
+/* What a campaign knows and its books do not. */
+struct sf_ledger_open_work {
+  int64_t findings;  /* cases with a finding that are not in the books yet */
+  int64_t shrinking; /* of them */
+};
+/* Where the campaign stands. The coverage counts cases in the books. */
+struct sf_standing sf_ledger_stand(struct sf_ledger *ledger, const struct sf_ledger_open_work *work);
+/* Tells the terminal or the log where the campaign stands if it is time, and the store every two seconds. To be called often. */
+void sf_ledger_tell(struct sf_ledger *ledger, const struct sf_ledger_open_work *work);
 
 /* Makes every row added so far durable. */
 void sf_ledger_commit(struct sf_ledger *ledger);
-/* Commits, and fills summary, coverage and the numbers of this run. seconds: how long it took. */
-void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *result, double seconds);
+/* Says in the store how the run ended, commits, and fills summary, coverage and the numbers of this run. */
+void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *result);
 
 #endif

@@ -43,7 +43,6 @@ struct mpi_campaign {
   struct sf_ledger ledger;     /* rank 0 */
   struct sf_chunk_log *record; /* rank 0: not NULL while a case runs for its diagnosis */
   struct sf_campaign_result *result;
-  double start;
   int64_t wave; /* rank 0: how many indices the next wave takes */
   char hint[HINT_TEXT];
 };
@@ -173,6 +172,7 @@ static bool still_fails(void *ctx, const struct sf_case *c) {
   struct mpi_shrink *s = ctx;
   memset(&s->seen, 0, sizeof s->seen);
   s->seen.status = SF_EIO;
+  sf_ledger_tell(&s->k->ledger, &(struct sf_ledger_open_work){.findings = 1, .shrinking = 1});
   if (is_stopped(s->k)) return false;
   order = (struct order){.kind = ORDER_CASE, .index = s->index, .found = *s->found, .c = *c};
   snprintf(order.shrink_key, sizeof order.shrink_key, "%s", s->shrink_key);
@@ -216,8 +216,7 @@ static void shrink_culprit(struct mpi_campaign *k, const struct sf_booking *b, c
   result->min_outcome = s.last;
   result->min = *b->c;
   const struct sf_table table = sf_layers_table(&options->space);
-  if (options->shrink_budget > 0 &&
-      sf_shrink_run(&result->min, b->c, &table, still_fails, &s, options->shrink_budget, &report) == SF_OK) {
+  if (options->shrink_budget > 0 && sf_shrink_run(&result->min, b->c, &table, still_fails, &s, options->shrink_budget, &report) == SF_OK) {
     result->min_outcome = s.last;
     result->evaluations = (int32_t)report.evaluations;
     result->budget = options->shrink_budget;
@@ -295,17 +294,13 @@ static void record_end(struct mpi_campaign *k, const struct sf_rank_page *page, 
 
 /* Opens the store again, because an open store remembers which indices had no verdict when it was opened. */
 static void reopen(struct sf_ledger *ledger) {
-  const int64_t cases = ledger->cases, findings = ledger->findings, new_signatures = ledger->new_signatures;
-  const struct sf_progress progress = ledger->progress;
+  const struct sf_ledger_news news = ledger->news;
   struct sf_error error = {SF_OK, ""};
   if (ledger->status != SF_OK) return;
   const struct sf_campaign_options *options = ledger->options;
   sf_ledger_close(ledger);
   const enum sf_status status = sf_ledger_open(ledger, options, &error);
-  ledger->cases = cases;
-  ledger->findings = findings;
-  ledger->new_signatures = new_signatures;
-  ledger->progress = progress;
+  ledger->news = news;
   if (status != SF_OK) sf_ledger_fail(ledger, status, error.text);
 }
 
@@ -329,7 +324,7 @@ static void record_earlier_end(struct mpi_campaign *k) {
 }
 
 static bool lease_wave(struct mpi_campaign *k, struct order *order) {
-  if (sf_ledger_is_over(&k->ledger, k->start)) return false;
+  if (sf_ledger_is_over(&k->ledger)) return false;
   order->kind = ORDER_WAVE;
   sf_ledger_fail(&k->ledger, sf_store_lease(k->ledger.store, &order->first, &order->count, k->wave, k->options->cases, &k->ledger.error),
                  NULL);
@@ -353,13 +348,9 @@ static enum sf_status lead(struct mpi_campaign *k, struct sf_error *error) {
     if (status == SF_OK) status = run_wave(k, &order, error);
     adjust_wave(k, &order, sf_engine_now() - began);
     if (status == SF_OK) record_wave(k, &order);
-    const double now = sf_engine_now();
-    if (sf_progress_is_due(&k->ledger.progress, now)) {
-      const struct sf_progress_count count = {.cases = k->ledger.cases, .findings = k->ledger.findings};
-      sf_progress_show_count(&k->ledger.progress, now, &count);
-    }
+    sf_ledger_tell(&k->ledger, &(struct sf_ledger_open_work){0});
   }
-  sf_progress_end(&k->ledger.progress);
+  sf_progress_end(&k->ledger.news.progress);
   if (status != SF_OK) end_job(k, status, error->text);
   order.kind = ORDER_STOP;
   status = share_order(k, &order);
@@ -420,16 +411,16 @@ enum sf_status sf_campaign_mpi_run(struct sf_mpi *mpi, struct sf_campaign_option
                           options->space.max_ranks, sf_mpi_world(mpi), sf_mpi_world(mpi));
   }
   if (status != SF_OK) return root ? status : SF_OK;
+  options->mpi_ranks = sf_mpi_world(mpi);
   k.options = options;
   k.mpi = mpi;
   k.result = result;
-  k.start = sf_engine_now();
   status = open_store(&k, options, error);
   if (status != SF_OK) return root ? status : SF_OK;
   prepare(&k);
   if (root) {
     status = lead(&k, error);
-    sf_ledger_summarise(&k.ledger, result, sf_engine_now() - k.start);
+    sf_ledger_summarise(&k.ledger, result);
     sf_ledger_close(&k.ledger);
   } else {
     status = follow_orders(&k, error);

@@ -4,6 +4,7 @@
 #include "harness/base/sinks.h"
 #include "harness/run/campaign/causes.h"
 #include "harness/run/campaign/finding_files.h"
+#include "harness/run/support/version.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -179,7 +180,8 @@ void sf_signatures_text(struct sf_text *out, const struct sf_signatures *signatu
 }
 
 /* One item for a cause: its first new signature, or its first, and the names of the others. */
-static void report_cause(struct sf_report *report, const struct sf_signatures *signatures, int32_t cause, const char *replay_options) {
+static void report_cause(struct sf_report *report, const struct sf_signatures *signatures, int32_t cause,
+                         const struct sf_replay_way *replay) {
   const bool is_new = sf_signatures_is_new(signatures, cause);
   int32_t shown = cause;
   while (is_new && (signatures->at[shown].cause != cause || signatures->at[shown].known)) shown++;
@@ -193,21 +195,26 @@ static void report_cause(struct sf_report *report, const struct sf_signatures *s
       sf_line_append(&item->text, "one cause    %s%s\n", also->signature, also->known ? " (known)" : "");
   }
   sf_finding_message(&item->message, is_new ? found->signature : NULL, found->what, &found->diagnosis);
-  sf_replay_append(&item->next, found->min_path, replay_options, 0);
+  sf_replay_append(&item->next, found->min_path, replay, 0);
+  sf_report_case(item, found->min_path);
 }
 
 void sf_campaign_report(struct sf_report *report, const struct sf_campaign_result *result, const struct sf_signatures *signatures,
-                        const char *nothing, const char *replay_options) {
+                        const char *nothing, const struct sf_replay_way *replay) {
   const struct sf_store_summary *s = &result->summary;
   report->title = "shardfuzz fuzz";
   report->passed = result->new_signatures == 0 && !*nothing;
   sf_report_fact(report, "seed", NULL, "%" PRIu64, result->seed);
+  sf_report_fact(report, "shardfuzz", NULL, "%s%s%s", sf_version, *sf_version_commit ? ", commit " : "", sf_version_commit);
   sf_report_fact(report, "cases", s->inconclusive_reason,
                  "%" PRId64 " in %.0f s: %" PRId64 " passed, %" PRId64 " with findings, %" PRId64 " inconclusive, %" PRId64 " skipped%s",
                  s->cases, result->seconds, s->by_verdict[SF_VERDICT_PASS], s->by_verdict[SF_VERDICT_FINDING],
                  s->by_verdict[SF_VERDICT_INCONCLUSIVE], s->by_verdict[SF_VERDICT_SKIP],
                  *s->inconclusive_reason ? "; last inconclusive: " : "");
+  if (result->interrupted)
+    sf_report_fact(report, "interrupted", NULL, "a signal ended the campaign early; %" PRId64 " findings are not confirmed",
+                   result->waiting);
   for (int32_t i = 0; i < signatures->count; i++)
-    if (signatures->at[i].cause == i) report_cause(report, signatures, i, replay_options);
+    if (signatures->at[i].cause == i) report_cause(report, signatures, i, replay);
   sf_report_campaign(report, result->seconds, nothing);
 }

@@ -33,8 +33,8 @@ bool sf_signatures_is_new(const struct sf_signatures *signatures, int32_t cause)
 /* Appends a line for each cause, named by its first signature, and below it its further signatures and what the diagnoses say. */
 void sf_signatures_text(struct sf_text *out, const struct sf_signatures *signatures);
 /* Fills a zeroed report, which the caller destroys, with a campaign's result: each cause, and the campaign as a whole. nothing: "", or
- * why nothing could be judged. replay_options: as in the campaign's options. */
+ * why nothing could be judged. replay: as in the campaign's options. */
 void sf_campaign_report(struct sf_report *report, const struct sf_campaign_result *result, const struct sf_signatures *signatures,
-                        const char *nothing, const char *replay_options);
+                        const char *nothing, const struct sf_replay_way *replay);
 
 #endif

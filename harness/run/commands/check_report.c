@@ -123,10 +123,10 @@ static json_t *finding_of(const struct sf_check_result *r) {
   const struct sf_trace_name *name = &r->tensor->name;
   char subject[256];
   snprintf(subject, sizeof subject, "%.*s", (int)name->subject_length, name->subject);
-  return json_pack("{s:o, s:s, s:s, s:o, s:i, s:I, s:o, s:o, s:o, s:o, s:o}", "id", sf_json_text(r->tensor->text), "class",
-                   sf_finding_class_name(r->cls), "kind", sf_kind_name(name->kind), "subject", sf_json_text(subject), "rank", r->rank,
-                   "row", (json_int_t)r->row, "error", sf_json_real(r->error), "noise", sf_json_real(r->noise), "ratio",
-                   sf_json_real(r->ratio), "what", sf_json_text(r->text), "hint", sf_json_text(r->hint));
+  return json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "id", sf_json_text(r->tensor->text), "class",
+                   sf_finding_class_name(r->cls), "kind", sf_kind_name(name->kind), "subject", sf_json_text(subject), "rank",
+                   sf_json_count(r->rank), "row", sf_json_count(r->row), "error", sf_json_real(r->error), "noise", sf_json_real(r->noise),
+                   "ratio", sf_json_real(r->ratio), "what", sf_json_text(r->text), "hint", sf_json_text(r->hint));
 }
 
 json_t *sf_json_of_check(const struct sf_check_report *report, const struct sf_trace_set *candidate) {

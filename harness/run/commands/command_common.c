@@ -126,6 +126,7 @@ enum sf_status sf_common_outside_mpi(const struct sf_common_flags *flags, struct
 int sf_exit_json(json_t *object, size_t flags, int code) {
   struct sf_text line = {0};
   struct sf_error error;
+  if (object && json_object_set_new(object, "schema", json_integer(SF_JSON_SCHEMA)) != 0) json_decref(object), object = NULL;
   enum sf_status status = sf_json_append(&line, object, JSON_COMPACT | flags);
   json_decref(object);
   if (status == SF_OK) sf_print(stdout, "%s\n", line.data);
@@ -281,8 +282,19 @@ void sf_common_framework_end(void) {
   first_of_framework = NULL;
 }
 
-void sf_common_replay_options(struct sf_text *out, const struct sf_common_flags *flags) {
-  const char *const given[][2] = {{"--target", flags->target && sf_framework_is_target(flags->target) ? flags->target : NULL},
+/* "worker:CMD, with the framework of DIR". */
+static char *target_text(const struct sf_common_flags *flags) {
+  struct sf_text text = {0};
+  sf_line_append(&text, "%s", flags->target);
+  if (flags->framework_path) sf_line_append(&text, ", with the framework of %s", flags->framework_path);
+  return text.data;
+}
+
+enum sf_status sf_common_replay_way(struct sf_replay_way *out, const struct sf_common_flags *flags) {
+  const bool is_framework = flags->target && sf_framework_is_target(flags->target);
+  char folder[SF_PATH_TEXT];
+  struct sf_text options = {0};
+  const char *const given[][2] = {{"--target", is_framework ? flags->target : NULL},
                                   {"--framework-path", flags->framework_path},
                                   {"--backend", flags->backend != SF_BACKEND_SIM ? sf_backend_names[flags->backend] : NULL},
                                   {"--launcher", flags->launcher},
@@ -290,9 +302,14 @@ void sf_common_replay_options(struct sf_text *out, const struct sf_common_flags 
                                   {"--gemm", flags->gemm ? sf_gemm_names[flags->gemm] : NULL}};
   for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
     if (!given[i][1]) continue;
-    sf_text_append(out, " %s ", given[i][0]);
-    sf_shell_append(out, given[i][1]);
+    sf_text_append(&options, " %s ", given[i][0]);
+    sf_shell_append(&options, given[i][1]);
   }
+  *out = (struct sf_replay_way){.options = options.data};
+  if (!is_framework) return options.failed ? SF_ENOMEM : SF_OK;
+  out->target = target_text(flags);
+  out->folder = sf_strdup(getcwd(folder, sizeof folder) ? folder : ".");
+  return options.failed || !out->target || !out->folder ? SF_ENOMEM : SF_OK;
 }
 
 static void pool_of_framework(struct sf_pool_options *out, const struct sf_common_framework *framework,
@@ -415,15 +432,14 @@ enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct 
   enum sf_status status = is_framework    ? campaign_of_framework(out, flags, error)
                           : of_operations ? campaign_of_operations(out, flags, error)
                                           : campaign_of_layers(out, flags, error);
-  struct sf_text replay = {0};
-  sf_common_replay_options(&replay, flags);
-  if (status == SF_OK && replay.failed) status = SF_ENOMEM;
-  out->replay_options = replay.data;
+  if (status == SF_OK) status = sf_common_replay_way(&out->replay, flags);
   if (status != SF_OK) {
     sf_campaign_options_clear(out);
     return status;
   }
   out->pool.space = &out->space;
+  out->target = flags->target ? flags->target : sf_target_builtin.name;
+  if (!of_operations) out->ranks_max = (int32_t)(out->framework ? out->framework->ranks_max : out->space.max_ranks);
   out->seed = (uint64_t)flags->seed;
   out->layouts = flags->layouts ? flags->layouts : is_framework ? FRAMEWORK_LAYOUTS_DEFAULT : LAYOUTS_DEFAULT;
   out->deadline = (double)flags->deadline_ms / 1000;
@@ -441,8 +457,7 @@ enum sf_status sf_common_campaign(struct sf_campaign_options *out, const struct 
 
 void sf_campaign_options_clear(struct sf_campaign_options *options) {
   sf_known_destroy(&options->known);
-  sf_free(options->replay_options);
-  options->replay_options = NULL;
+  sf_replay_way_clear(&options->replay);
   sf_cover_destroy(options->cover);
   options->cover = NULL;
   options->framework = NULL;

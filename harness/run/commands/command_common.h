@@ -109,8 +109,8 @@ enum sf_status sf_common_operation_flags(const struct sf_common_flags *flags, st
 struct sf_subject;
 /* The budget that the flags give, or the default of what is shrunk. */
 int32_t sf_common_shrink_budget(const struct sf_common_flags *flags, const struct sf_subject *subject);
-/* Appends the options, for a shell, with which a case of the flags' framework is replayed. */
-void sf_common_replay_options(struct sf_text *out, const struct sf_common_flags *flags);
+/* How a case of these flags is replayed. Release with sf_replay_way_clear, also after SF_ENOMEM. */
+enum sf_status sf_common_replay_way(struct sf_replay_way *out, const struct sf_common_flags *flags) SF_MUST_USE;
 /* Starts the target's worker, which describes itself: at most once in a process. SF_EUSAGE, and as sf_framework_open. */
 enum sf_status sf_common_framework_start(struct sf_common_framework *out, const struct sf_common_flags *flags, const char *target,
                                          struct sf_error *error) SF_MUST_USE;
@@ -147,7 +147,8 @@ enum sf_status sf_common_inside_mpi(const struct sf_common_flags *flags, struct 
 struct sf_mpi *sf_common_mpi_create(const struct sf_pool_options *pool, int *code) SF_MUST_USE;
 /* For commands that do not run inside mpirun: --backend mpi and nccl are refused without --launcher. */
 enum sf_status sf_common_outside_mpi(const struct sf_common_flags *flags, struct sf_error *error) SF_MUST_USE;
-/* Prints the object of --json as the last line of stdout; returns code, or 3 with a line on stderr. Takes the object; NULL = out of memory.
+/* Prints the object of --json, with its `schema`, as the last line of stdout; returns code, or 3 with a line on stderr. Takes the object;
+ * NULL = out of memory.
  * flags: Jansson's, for its numbers; 0: whole. */
 int sf_exit_json(json_t *object, size_t flags, int code);
 

@@ -18,20 +18,24 @@ struct gate_flags {
   struct sf_common_flags common;
   int64_t cases, time_ms;
   const char *corpus, *base, *framework_base;
+  bool allow_empty_corpus;
   struct sf_report_paths reports;
-  char seed_from[128];
+  struct sf_gate_identity identity;
 };
 
 static const struct sf_option options[] = {
     SF_OPTION_AT(struct gate_flags, "corpus", TEXT, corpus, "DIR",
                  "first replay the *.json cases of this folder, including cases of operations"),
+    SF_OPTION_AT(struct gate_flags, "allow-empty-corpus", FLAG, allow_empty_corpus, NULL,
+                 "a corpus folder without a case is no error: there is none yet"),
     SF_OPTION_AT(struct gate_flags, "base", TEXT, base, "BIN|DIR",
                  "shardfuzz of the base revision: a finding that it shows too does not fail the gate"),
     SF_OPTION_AT(struct gate_flags, "framework-base", TEXT, framework_base, "DIR",
                  "the framework's base revision: a finding that it shows too does not fail the gate"),
     SF_OPTION_AT(struct gate_flags, "known", TEXT, common.known, "FILE", "list of known findings"),
     SF_DURATION_AT(struct gate_flags, "time", time_ms,
-                   "replay the corpus, then fuzz until this time is over; default 10m. Exits with 3 when the corpus takes longer"),
+                   "time for all of it: corpus, fuzzing, confirming and shrinking, the base; default 10m. Exits with 3 when the corpus "
+                   "takes longer"),
     SF_NUMBER_AT(struct gate_flags, "cases", cases, 1, INT64_MAX, "stop after this many cases"),
     SF_REPORT_OPTIONS(struct gate_flags, reports) SF_SPACE_OPTIONS(struct gate_flags, common),
     SF_OPTION_AT(struct gate_flags, "plant", TEXTS, common.plants, "ID", "plant a known bug, to see the gate fail"),
@@ -42,18 +46,22 @@ static const struct sf_option options[] = {
 /* Without --seed the seed comes from the commit of the working directory; outside git it is 0. seed_from: tells the user where it comes
  * from. */
 static void choose_seed(struct gate_flags *flags) {
-  char commit[128] = "";
-  snprintf(flags->seed_from, sizeof flags->seed_from, "--seed");
-  if (flags->common.seed >= 0) return;
+  struct sf_gate_identity *identity = &flags->identity;
+  char line[128] = "";
+  snprintf(identity->seed_from, sizeof identity->seed_from, "--seed");
   FILE *git = popen("git rev-parse HEAD 2>/dev/null", "r");
-  if (git && !fgets(commit, sizeof commit, git)) *commit = '\0';
+  if (git && !fgets(line, sizeof line, git)) *line = '\0';
   if (git) pclose(git);
-  flags->common.seed = *commit ? (int64_t)(sf_hash_string(0, commit) >> 1) : 0;
-  if (*commit)
-    snprintf(flags->seed_from, sizeof flags->seed_from, "from commit %.12s of the working directory", commit);
-  else
-    snprintf(flags->seed_from, sizeof flags->seed_from,
-             "the working directory is in no git repository: always the same cases without --seed");
+  snprintf(identity->commit, sizeof identity->commit, "%.*s", (int)strcspn(line, "\n"), line);
+  if (flags->common.seed < 0) {
+    flags->common.seed = *line ? (int64_t)(sf_hash_string(0, line) >> 1) : 0;
+    if (*line)
+      snprintf(identity->seed_from, sizeof identity->seed_from, "from commit %.12s of the working directory", line);
+    else
+      snprintf(identity->seed_from, sizeof identity->seed_from,
+               "the working directory is in no git repository: always the same cases without --seed");
+  }
+  identity->seed = (uint64_t)flags->common.seed;
 }
 
 static void print_item(FILE *to, const struct sf_gate_item *item) {
@@ -93,8 +101,8 @@ static void print_result(const struct sf_gate_result *r, const struct sf_gate_op
 static int tell(const struct gate_flags *flags, const struct sf_gate_options *used, const struct sf_gate_result *result) {
   struct sf_error error = {SF_OK, ""};
   struct sf_report report = {0};
-  print_result(result, used, flags->seed_from, sf_people(flags->common.json));
-  sf_gate_report(&report, result);
+  print_result(result, used, flags->identity.seed_from, sf_people(flags->common.json));
+  sf_gate_report(&report, result, &flags->identity);
   const enum sf_status status = sf_report_write(&report, &flags->reports, &error);
   sf_report_destroy(&report);
   if (status != SF_OK) return sf_exit_failure(status, &error);
@@ -102,7 +110,7 @@ static int tell(const struct gate_flags *flags, const struct sf_gate_options *us
   if (!flags->common.json) return code;
   json_t *object = sf_json_of_gate(result);
   json_object_set_new(object, "seed", json_integer((json_int_t)used->campaign.seed));
-  json_object_set_new(object, "seed_from", json_string(flags->seed_from));
+  json_object_set_new(object, "seed_from", json_string(flags->identity.seed_from));
   return sf_exit_json(object, 0, code);
 }
 
@@ -126,6 +134,7 @@ static enum sf_status fill(struct sf_gate_options *out, struct gate_flags *flags
   if (flags->cases > 0) out->campaign.cases = flags->cases;
   out->campaign.progress = true;
   out->corpus = flags->corpus;
+  out->allow_empty_corpus = flags->allow_empty_corpus;
   out->base = (struct sf_gate_base){.program = flags->base,
                                     .framework_path = flags->framework_base,
                                     .launcher = flags->common.launcher,
@@ -172,7 +181,8 @@ const struct sf_command sf_command_gate = {
     .summary = "replay the corpus and fuzz; fail on what is new",
     .help = "Replays the corpus, then fuzzes until --time is over. Fails (exit 1) when a corpus case is not as it expects, or on a finding "
             "that is\n"
-            "neither known nor in the base. Exits with 3, which is not a pass, when there was no time to replay the whole corpus and "
+            "neither known nor in the base. The last quarter of the time is for confirming and shrinking; a finding for which it does not\n"
+            "suffice counts as it was found. Exits with 3, which is not a pass, when there was no time to replay the whole corpus and "
             "to fuzz, or when\n"
             "the fuzzing could judge nothing; the reports say so. Known findings that no longer show are listed.\n"
             "Cases of operations in the corpus run too; with --target op:NAME or a plugin of operations it fuzzes these, and cases of the "

@@ -65,8 +65,12 @@ static enum sf_status write_reports(const struct sf_case *c, const struct sf_out
   item->seconds = outcome->seconds;
   sf_text_append(&item->text, "%s", text);
   sf_finding_message(&item->message, NULL, outcome->text, &outcome->diagnosis);
-  sf_replay_append(&item->next, flags->files.items[0], NULL, 0);
-  const enum sf_status status = sf_report_write(&report, &flags->reports, error);
+  sf_report_case(item, flags->files.items[0]);
+  struct sf_replay_way way = {0};
+  enum sf_status status = sf_common_replay_way(&way, &flags->common);
+  sf_replay_append(&item->next, flags->files.items[0], &way, 0);
+  sf_replay_way_clear(&way);
+  if (status == SF_OK) status = sf_report_write(&report, &flags->reports, error);
   sf_report_destroy(&report);
   return status;
 }

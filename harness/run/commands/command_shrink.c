@@ -43,11 +43,11 @@ static int finish(const struct shrink_flags *flags, const struct sf_space *space
   char *text = NULL;
   const struct sf_case min = sf_case_expecting(&result->min, &result->min_outcome);
   enum sf_status status = sf_case_write(&min, flags->min, &error);
-  struct sf_text options_text = {0};
-  sf_common_replay_options(&options_text, &flags->common);
-  const struct sf_finding_story story = {.replay_path = flags->min, .replay_options = options_text.data, .shrunk = result};
-  if (status == SF_OK) status = options_text.failed ? SF_ENOMEM : sf_finding_report(&text, &min, &result->min_outcome, &story);
-  sf_text_destroy(&options_text);
+  struct sf_replay_way way = {0};
+  if (status == SF_OK) status = sf_common_replay_way(&way, &flags->common);
+  const struct sf_finding_story story = {.replay_path = flags->min, .replay = &way, .shrunk = result};
+  if (status == SF_OK) status = sf_finding_report(&text, &min, &result->min_outcome, &story);
+  sf_replay_way_clear(&way);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   sf_print_lines(to, text);
   sf_free(text);

@@ -88,23 +88,17 @@ static void print_people(FILE *to, const struct counts *counts, const struct sf_
 }
 
 static json_t *json_of_tally(const struct tally *tally) {
-  return json_pack("{s:I, s:I}", "cases", (json_int_t)tally->cases, "first", (json_int_t)tally->first);
+  return json_pack("{s:I, s:o}", "cases", (json_int_t)tally->cases, "first", sf_json_count(tally->first));
 }
 
-static enum sf_status print_json(const struct counts *counts, const struct sf_campaign_options *draws) {
+static json_t *json_of(const struct counts *counts, const struct sf_campaign_options *draws) {
   json_t *triggers = json_object(), *features = json_object();
   for (int i = 0; i < SF_FAULT_COUNT - 1; i++)
     if (!is_canary(&sf_plants[i])) json_object_set_new(triggers, sf_plants[i].id, json_of_tally(&counts->plants[i]));
   for (int i = 0; i < sf_feature_count; i++) json_object_set_new(features, sf_features[i].name, json_of_tally(&counts->features[i]));
-  json_t *all = json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "cases", (json_int_t)counts->cases, "seed", (json_int_t)draws->seed,
-                          "layouts", (json_int_t)draws->layouts, "pairs", (json_int_t)counts->cover.pairs, "pairs_drawn",
-                          (json_int_t)counts->cover.pairs_run, "triggers", triggers, "features", features);
-  struct sf_text line = {0};
-  const enum sf_status status = all ? sf_json_append(&line, all, JSON_PRESERVE_ORDER) : SF_ENOMEM;
-  if (status == SF_OK) sf_print(stdout, "%s\n", line.data);
-  sf_text_destroy(&line);
-  json_decref(all);
-  return status;
+  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "cases", (json_int_t)counts->cases, "seed", (json_int_t)draws->seed, "layouts",
+                   (json_int_t)draws->layouts, "pairs", (json_int_t)counts->cover.pairs, "pairs_drawn", (json_int_t)counts->cover.pairs_run,
+                   "triggers", triggers, "features", features);
 }
 
 static int run(void *context) {
@@ -124,9 +118,11 @@ static int run(void *context) {
   status = sf_campaign_cover(&draws, &error);
   if (status == SF_OK) status = count_cases(&counts, &draws, &error);
   if (status == SF_OK) print_people(sf_people(flags->common.json), &counts, &draws);
-  if (status == SF_OK && flags->common.json) status = print_json(&counts, &draws);
+  const int code = status != SF_OK      ? sf_exit_failure(status, &error)
+                   : flags->common.json ? sf_exit_json(json_of(&counts, &draws), JSON_PRESERVE_ORDER, 0)
+                                        : 0;
   sf_campaign_options_clear(&draws);
-  return status == SF_OK ? 0 : sf_exit_failure(status, &error);
+  return code;
 }
 
 static void set_defaults(void *flags) {

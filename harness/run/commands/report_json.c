@@ -7,6 +7,7 @@
 #include "harness/run/trial/mutants.h"
 #include "oracles/ops/op.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,10 +32,12 @@ static json_t *share_of(const struct sf_wrong_share *share) {
 
 /* null: not known. */
 static json_t *numbers_of(const struct sf_numbers *n) {
+  const bool has_place = n->worst_rank >= 0;
   if (n->elements.all == 0) return json_null();
-  json_t *worst = json_pack("{s:I, s:I, s:i, s:I, s:I, s:o, s:o, s:o}", "row", (json_int_t)n->worst.row, "col", (json_int_t)n->worst.col,
-                            "rank", n->worst_rank, "local_row", (json_int_t)n->worst_local.row, "local_col", (json_int_t)n->worst_local.col,
-                            "wanted", sf_json_real(n->wanted), "got", sf_json_real(n->got), "allowed", sf_json_real(n->allowed));
+  json_t *worst = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "row", (json_int_t)n->worst.row, "col", (json_int_t)n->worst.col,
+                            "rank", sf_json_count(n->worst_rank), "local_row", sf_json_count(has_place ? n->worst_local.row : -1),
+                            "local_col", sf_json_count(has_place ? n->worst_local.col : -1), "wanted", sf_json_real(n->wanted), "got",
+                            sf_json_real(n->got), "allowed", sf_json_real(n->allowed));
   json_t *object = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "worst", worst, "elements", share_of(&n->elements), "rows",
                              share_of(&n->rows), "cols", share_of(&n->cols), "norm", sf_json_real(n->norm), "error", sf_json_real(n->error),
                              "mean", sf_json_real(n->mean), "mean_got", sf_json_real(n->mean_got));
@@ -49,11 +52,12 @@ static json_t *further_of(const struct sf_outcome *o) {
   json_t *array = json_array();
   for (int32_t i = 0; i < o->further_count; i++) {
     const struct sf_culprit *culprit = &o->further[i];
-    json_array_append_new(
-        array, json_pack("{s:s, s:o, s:o, s:o, s:i, s:I, s:o, s:o, s:o, s:o}", "class", sf_finding_class_name(culprit->cls), "signature",
-                         sf_json_text(culprit->signature), "id", sf_json_text(culprit->first_id), "module", sf_json_text(culprit->module),
-                         "rank", culprit->rank, "row", (json_int_t)culprit->row, "error", sf_json_real(culprit->error), "noise",
-                         sf_json_real(culprit->noise), "ratio", sf_json_real(culprit->ratio), "text", sf_json_text(culprit->text)));
+    json_array_append_new(array,
+                          json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "class", sf_finding_class_name(culprit->cls),
+                                    "signature", sf_json_text(culprit->signature), "id", sf_json_text(culprit->first_id), "module",
+                                    sf_json_text(culprit->module), "rank", sf_json_count(culprit->rank), "row", sf_json_count(culprit->row),
+                                    "error", sf_json_real(culprit->error), "noise", sf_json_real(culprit->noise), "ratio",
+                                    sf_json_real(culprit->ratio), "text", sf_json_text(culprit->text)));
   }
   return array;
 }
@@ -68,17 +72,17 @@ static void add_operation(json_t *object, const struct sf_case *c, const struct 
   json_object_set_new(object, "shape", shape);
   json_object_set_new(object, "relative", sf_json_real(error->relative));
   json_object_set_new(object, "row_relative", sf_json_real(error->row_relative));
-  json_object_set_new(object, "worst_row", json_integer((json_int_t)error->row));
+  json_object_set_new(object, "worst_row", sf_json_count(error->row));
   json_object_set_new(object, "ulps", sf_json_real(error->ulps));
 }
 
 json_t *sf_json_of_outcome(const struct sf_outcome *o, const struct sf_case *c) {
   const bool finding = o->verdict == SF_VERDICT_FINDING;
   json_t *first = finding && !sf_case_is_operation(c)
-                      ? json_pack("{s:o, s:s, s:o, s:o, s:i, s:I, s:o, s:o, s:o}", "id", sf_json_text(o->first_id), "kind",
+                      ? json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "id", sf_json_text(o->first_id), "kind",
                                   o->kind >= 0 ? sf_kind_name((enum sf_kind)o->kind) : "comm", "module", sf_json_text(o->module), "label",
-                                  sf_json_text(o->label), "rank", o->rank, "row", (json_int_t)o->row, "error", sf_json_real(o->error),
-                                  "noise", sf_json_real(o->noise), "ratio", sf_json_real(o->ratio))
+                                  sf_json_text(o->label), "rank", sf_json_count(o->rank), "row", sf_json_count(o->row), "error",
+                                  sf_json_real(o->error), "noise", sf_json_real(o->noise), "ratio", sf_json_real(o->ratio))
                       : json_null();
   json_t *object = json_pack("{s:s, s:s, s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "verdict",
                              sf_verdict_name(o->verdict), "class", finding ? sf_finding_class_name(o->cls) : "", "manner",
@@ -126,17 +130,18 @@ json_t *sf_json_of_campaign(const struct sf_campaign_result *r, const struct sf_
   const double tensors = (double)(s->checked + s->unchecked);
   char nothing[480];
   sf_campaign_nothing_text(nothing, sizeof nothing, r);
-  json_t *object =
-      json_pack("{s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o*}", "seed",
-                (json_int_t)r->seed, "interrupted", r->interrupted, "cases", (json_int_t)s->cases, "passed",
-                (json_int_t)s->by_verdict[SF_VERDICT_PASS], "findings", (json_int_t)s->by_verdict[SF_VERDICT_FINDING], "inconclusive",
-                (json_int_t)s->by_verdict[SF_VERDICT_INCONCLUSIVE], "skipped", (json_int_t)s->by_verdict[SF_VERDICT_SKIP], "crashed",
-                (json_int_t)r->crashed, "hung", (json_int_t)r->hung, "flaky", (json_int_t)s->flaky, "signatures", (json_int_t)s->signatures,
-                "new_signatures", (json_int_t)r->new_signatures, "by_signature", signatures ? signatures_of(signatures) : NULL, "waiting",
-                (json_int_t)r->waiting, "checked", (json_int_t)s->checked, "unchecked", (json_int_t)s->unchecked, "unchecked_share",
-                sf_json_real(tensors > 0 ? (double)s->unchecked / tensors : 0), "space", space_of(s), "cover", cover_of(&r->cover),
-                "seconds", sf_json_real(r->seconds), "cases_per_s", sf_json_real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0),
-                "reason", sf_campaign_judged_nothing(r) ? sf_json_text(nothing) : NULL);
+  json_t *object = json_pack(
+      "{s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o*}", "seed",
+      (json_int_t)r->seed, "interrupted", r->interrupted, "cases", (json_int_t)s->cases, "passed",
+      (json_int_t)s->by_verdict[SF_VERDICT_PASS], "findings", (json_int_t)s->by_verdict[SF_VERDICT_FINDING], "inconclusive",
+      (json_int_t)s->by_verdict[SF_VERDICT_INCONCLUSIVE], "skipped", (json_int_t)s->by_verdict[SF_VERDICT_SKIP], "crashed",
+      (json_int_t)r->crashed, "hung", (json_int_t)r->hung, "flaky", (json_int_t)s->flaky, "signatures", (json_int_t)s->signatures,
+      "new_signatures", (json_int_t)r->new_signatures, "by_signature", signatures ? signatures_of(signatures) : NULL, "waiting",
+      (json_int_t)r->waiting, "checked", (json_int_t)s->checked, "unchecked", (json_int_t)s->unchecked, "unchecked_share",
+      sf_json_real(tensors > 0 ? (double)s->unchecked / tensors : 0), "space", space_of(s), "cover", cover_of(&r->cover), "seconds",
+      sf_json_real(r->seconds), "seconds_all_runs", isfinite(r->seconds_all) ? sf_json_real(r->seconds_all) : json_null(), "cases_per_s",
+      sf_json_real(r->seconds > 0 ? (double)r->cases_run / r->seconds : 0), "reason",
+      sf_campaign_judged_nothing(r) ? sf_json_text(nothing) : NULL);
   if (object && signatures) {
     json_object_set_new(object, "causes", json_integer(signatures->cause_count));
     json_object_set_new(object, "new_causes", json_integer(signatures->new_cause_count));
@@ -145,7 +150,7 @@ json_t *sf_json_of_campaign(const struct sf_campaign_result *r, const struct sf_
 }
 
 /* The number of cases up to an index; null for -1. */
-static json_t *place_of(int64_t index) { return index >= 0 ? json_integer((json_int_t)index + 1) : json_null(); }
+static json_t *place_of(int64_t index) { return sf_json_count(index >= 0 ? index + 1 : index); }
 
 static json_t *search_of(const struct sf_power_search *s) {
   const bool found = s->found_at >= 0;
@@ -218,12 +223,10 @@ json_t *sf_json_of_power(const struct sf_power_options *options, const struct sf
 }
 
 static json_t *mutant_of(const struct sf_mutant_search *s) {
-  const bool found = s->found_at >= 0;
   return json_pack("{s:s, s:s, s:I, s:o, s:s, s:s, s:I, s:I, s:o}", "id", s->id, "fate", sf_mutant_fate_name(s->fate), "fired",
-                   (json_int_t)s->fired, "cases_to_detect", found ? json_integer((json_int_t)s->found_at + 1) : json_null(), "first",
-                   s->outcome.shrink_key, "first_id", s->outcome.first_id, "equal_outputs", (json_int_t)s->equal_outputs, "unread_outputs",
-                   (json_int_t)s->unread_outputs, "survived_at",
-                   s->survived_at >= 0 ? json_integer((json_int_t)s->survived_at) : json_null());
+                   (json_int_t)s->fired, "cases_to_detect", place_of(s->found_at), "first", s->outcome.shrink_key, "first_id",
+                   s->outcome.first_id, "equal_outputs", (json_int_t)s->equal_outputs, "unread_outputs", (json_int_t)s->unread_outputs,
+                   "survived_at", sf_json_count(s->survived_at));
 }
 
 static json_t *fates_of(const int64_t counts[SF_MUTANT_FATES]) {

@@ -61,7 +61,7 @@ static struct sf_gate_item *add_item(struct gate *g) {
   struct sf_gate_item *items = sf_grown(r->items, r->item_count, sizeof *items);
   if (!items) return NULL;
   r->items = items;
-  items[r->item_count].replay_options = g->options->campaign.replay_options;
+  items[r->item_count].replay = &g->options->campaign.replay;
   return &items[r->item_count++];
 }
 
@@ -120,9 +120,8 @@ static enum sf_status read_corpus(struct gate *g) {
   const int count = scandir(folder, &names, is_case_file, alphasort);
   if (count < 0) return sf_error_set(g->error, errno == ENOMEM ? SF_ENOMEM : SF_EINPUT, "%s: %s", folder, strerror(errno));
   enum sf_status status = SF_OK;
-  if (count == 0)
-    status = sf_error_set(g->error, SF_EINPUT, "%s: there is no *.json case in this folder; leave --corpus out if there is no corpus yet",
-                          folder);
+  if (count == 0 && !g->options->allow_empty_corpus)
+    status = sf_error_set(g->error, SF_EINPUT, "%s: there is no *.json case in this folder; --allow-empty-corpus takes that", folder);
   g->cases = sf_alloc((size_t)(count + 1) * sizeof *g->cases);
   if (!g->cases) status = sf_error_set(g->error, SF_ENOMEM, "out of memory");
   for (int i = 0; i < count; i++) {
@@ -133,7 +132,7 @@ static enum sf_status read_corpus(struct gate *g) {
       struct sf_case *c = &g->cases[g->result->corpus_count++];
       status = fits ? read_corpus_case(c, &g->options->campaign.pool, item->name, g->error)
                     : sf_error_set(g->error, SF_EUSAGE, "--corpus: the path is too long: %.60s..", folder);
-      if (sf_case_is_operation(c)) item->replay_options = NULL;
+      if (sf_case_is_operation(c)) item->replay = NULL;
     } else if (status == SF_OK) {
       status = sf_error_set(g->error, SF_ENOMEM, "out of memory");
     }
@@ -191,7 +190,7 @@ static bool tick(void *ctx) {
   const double now = sf_engine_now();
   if (sf_progress_is_due(&g->progress, now))
     sf_progress_show(&g->progress, now, "%d of %d corpus cases replayed", g->replayed, g->result->corpus_count);
-  return !sf_campaign_is_stopped(&g->options->campaign);
+  return !sf_campaign_is_stopped(&g->options->campaign) && seconds_left(g) > 0; /* a case that still runs counts as not replayed */
 }
 
 static enum sf_status replay_corpus(struct gate *g) {
@@ -219,14 +218,22 @@ static enum sf_status replay_corpus(struct gate *g) {
 
 /* --- findings -------------------------------------------------------------------------------------------------- */
 
-/* Seconds for one of the remaining replays by the base: its share of the gate's remaining time, and the time that a base needs to judge a
- * hang by itself, which is ten times the case's seconds. */
+/* Seconds for one of the remaining replays by the base: what a base needs to judge a hang by itself, which is ten times the case's seconds,
+ * and no more than its share of the gate's remaining time. */
 static double base_seconds(const struct gate *g, const struct sf_gate_item *item, int32_t to_come) {
   static const double START_SECONDS = 60, UNKNOWN_SECONDS = 10, HANG_FACTOR = 12;
   static struct sf_case c;
   const bool is_read = sf_case_read(&c, item->min_path, NULL) == SF_OK;
   const double one = is_read ? sf_pool_deadline(&g->options->campaign.pool, &c) : UNKNOWN_SECONDS, left = seconds_left(g);
-  return START_SECONDS + HANG_FACTOR * one + (isfinite(left) && left > 0 ? left / to_come : 0);
+  const double wanted = START_SECONDS + HANG_FACTOR * one;
+  return isfinite(left) ? fmin(wanted, fmax(left, 0) / to_come) : wanted;
+}
+
+static const double BASE_SECONDS_LEAST = 1;
+
+static void note_base(struct sf_gate_item *item, const char *note) {
+  const size_t length = strlen(item->text);
+  snprintf(item->text + length, sizeof item->text - length, "base         %s\n", note);
 }
 
 static enum sf_status ask_base(struct gate *g, struct sf_gate_item *item, int32_t to_come) {
@@ -235,14 +242,17 @@ static enum sf_status ask_base(struct gate *g, struct sf_gate_item *item, int32_
   struct sf_gate_base base = g->options->base;
   base.seconds = base_seconds(g, item, to_come);
   base.stop = g->options->campaign.stop;
+  if (base.seconds < BASE_SECONDS_LEAST) {
+    note_base(item, "the time was over before the base could be asked");
+    return SF_OK;
+  }
   const enum sf_status status = sf_gate_base_has(&has, note, &base, item->min_path, item->name);
   if (status == SF_ECANCELLED) return SF_OK; /* told at the end */
   if (status != SF_OK)
     return sf_error_set(g->error, status, "%s: could not be started",
                         g->options->base.program ? g->options->base.program : g->options->base.framework_path);
   if (has) item->state = SF_GATE_IN_BASE;
-  const size_t length = strlen(item->text);
-  if (*note) snprintf(item->text + length, sizeof item->text - length, "base         %s\n", note);
+  if (*note) note_base(item, note);
   return SF_OK;
 }
 
@@ -288,12 +298,20 @@ int32_t sf_gate_cause_end(const struct sf_gate_result *result, int32_t first) {
   return end;
 }
 
+/* What is found late must still be confirmed, shrunk and shown to the base: a part of the time is kept for that. */
+static void share_time(struct sf_campaign_options *options, double left, bool has_base) {
+  static const double SHRINK_SHARE = 0.25, SHRINK_SECONDS = 180, BASE_SHARE = 0.15, BASE_SECONDS = 120;
+  if (!(options->seconds > 0)) return;
+  options->seconds_all = left - (has_base ? fmin(BASE_SHARE * left, BASE_SECONDS) : 0);
+  options->seconds = options->seconds_all - fmin(SHRINK_SHARE * left, SHRINK_SECONDS);
+}
+
 static enum sf_status fuzz(struct gate *g) {
   static struct sf_campaign_options options;
   const struct sf_campaign_result *campaign = &g->result->campaign;
   if (seconds_left(g) <= 0) return SF_OK; /* told at the end */
   options = g->options->campaign;
-  if (options.seconds > 0) options.seconds = seconds_left(g);
+  share_time(&options, seconds_left(g), sf_gate_has_base(&g->options->base));
   const enum sf_status status = sf_campaign_run(&options, &g->result->campaign, g->error);
   if (status != SF_OK || sf_campaign_is_stopped(&g->options->campaign)) return status;
   if (!sf_campaign_judged_nothing(campaign)) return list_findings(g);

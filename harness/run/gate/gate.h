@@ -9,7 +9,9 @@
 
 struct sf_gate_options {
   struct sf_campaign_options campaign; /* seed, known, out_dir, pool; store_path names a file that does not exist. seconds: of the whole
-                                          gate, which replays the corpus first and fuzzes with what is left; 0 = no limit */
+                                          gate, which replays the corpus first and fuzzes with what is left, confirms, shrinks and asks
+                                          the base; 0 = no limit */
+  bool allow_empty_corpus;             /* else a corpus without a case is SF_EINPUT */
   const char *corpus;                  /* folder of *.json cases with `expect`; NULL = none */
   struct sf_gate_base base;            /* zeros: none */
 };
@@ -42,7 +44,7 @@ struct sf_gate_item {
   char min_path[SF_PATH_TEXT];   /* of a finding */
   struct sf_diagnosis diagnosis; /* of a finding */
   double seconds;
-  const char *replay_options; /* as in the campaign's options, borrowed; NULL: a corpus file with an operation */
+  const struct sf_replay_way *replay; /* as in the campaign's options, borrowed; NULL: a corpus file with an operation */
 };
 struct sf_gate_result {
   int32_t corpus_count, corpus_failed, corpus_not_run;
@@ -72,7 +74,13 @@ int32_t sf_gate_cause_end(const struct sf_gate_result *result, int32_t first);
 /* "shardfuzz replay .." of a finding's smallest case, or of a case of the corpus. */
 void sf_gate_append_replay(struct sf_text *out, const struct sf_gate_item *item);
 
+/* Which run of the gate it is. */
+struct sf_gate_identity {
+  uint64_t seed;
+  char seed_from[128]; /* where the seed comes from */
+  char commit[64];     /* of the working directory; "" outside of git */
+};
 /* Fills a zeroed report, which the caller destroys, with the result: each case of the corpus, each finding, and the campaign as a whole. */
-void sf_gate_report(struct sf_report *report, const struct sf_gate_result *result);
+void sf_gate_report(struct sf_report *report, const struct sf_gate_result *result, const struct sf_gate_identity *identity);
 
 #endif

@@ -2,13 +2,14 @@
 #include "harness/base/sinks.h"
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/gate/gate.h"
+#include "harness/run/support/version.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 void sf_gate_append_replay(struct sf_text *out, const struct sf_gate_item *item) {
-  sf_replay_append(out, *item->min_path ? item->min_path : item->name, item->replay_options, 0);
+  sf_replay_append(out, *item->min_path ? item->min_path : item->name, item->replay, 0);
 }
 
 static struct sf_report_item *add_item(struct sf_report *report, const struct sf_gate_item *item, bool of_corpus) {
@@ -30,6 +31,7 @@ static struct sf_report_item *add_item(struct sf_report *report, const struct sf
     sf_finding_message(&out->message, fails && item->state == SF_GATE_NEW ? item->name : NULL, *item->what ? item->what : item->text,
                        &item->diagnosis);
   sf_text_append(&out->text, "%s", item->text);
+  if (!is_stale) sf_report_case(out, *item->min_path ? item->min_path : item->name);
   if (is_stale)
     sf_text_append(&out->next, "%s", item->text);
   else
@@ -47,10 +49,14 @@ static void add_cause(struct sf_report *report, const struct sf_gate_result *res
     if (i != shown) sf_line_append(&out->text, "one cause    %s (%s)\n", result->items[i].name, sf_gate_state_text(result->items[i].state));
 }
 
-void sf_gate_report(struct sf_report *report, const struct sf_gate_result *result) {
+void sf_gate_report(struct sf_report *report, const struct sf_gate_result *result, const struct sf_gate_identity *identity) {
   const struct sf_store_summary *s = &result->campaign.summary;
   report->title = "shardfuzz gate";
   report->passed = result->passed;
+  sf_report_fact(report, "seed", NULL, "%" PRIu64 "; %s", identity->seed, identity->seed_from);
+  if (*identity->commit) sf_report_fact(report, "commit", NULL, "%s", identity->commit);
+  sf_report_fact(report, "shardfuzz", NULL, "%s%s%s", sf_version, *sf_version_commit ? ", commit " : "", sf_version_commit);
+  if (result->known_count > 0) sf_report_fact(report, "known list", NULL, "%d of %d entries seen", result->known_seen, result->known_count);
   sf_report_fact(report, "corpus", NULL, "%d cases, %d not as expected, %d not replayed", result->corpus_count, result->corpus_failed,
                  result->corpus_not_run);
   sf_report_fact(report, "fuzzing", s->inconclusive_reason,

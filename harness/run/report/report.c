@@ -19,6 +19,15 @@ struct sf_report_item *sf_report_add(struct sf_report *report, const char *group
   return item;
 }
 
+void sf_report_case(struct sf_report_item *item, const char *path) {
+  enum { CASE_BYTES_MAX = 8192 };
+  struct sf_bytes bytes = {0};
+  sf_text_append(&item->file, "%s", path);
+  if (item->outcome != SF_REPORT_FAILED || sf_bytes_read_file(&bytes, path, CASE_BYTES_MAX, NULL) != SF_OK) return;
+  sf_text_append(&item->minimal, "%s", (const char *)bytes.data);
+  sf_bytes_destroy(&bytes);
+}
+
 void sf_report_fact(struct sf_report *report, const char *name, const char *said, const char *format, ...) {
   char value[512];
   struct sf_report_fact *facts = sf_grown(report->facts, report->fact_count, sizeof *facts);
@@ -54,7 +63,7 @@ void sf_report_destroy(struct sf_report *report) {
   }
   for (int32_t i = 0; i < report->item_count; i++) {
     struct sf_report_item *item = &report->items[i];
-    struct sf_text *texts[] = {&item->name, &item->message, &item->text, &item->next};
+    struct sf_text *texts[] = {&item->name, &item->message, &item->text, &item->next, &item->file, &item->minimal};
     for (size_t k = 0; k < sizeof texts / sizeof texts[0]; k++) sf_text_destroy(texts[k]);
   }
   sf_text_destroy(&report->nothing);
@@ -67,7 +76,8 @@ static bool is_complete(const struct sf_report *report) {
   for (int32_t i = 0; i < report->fact_count; i++) failed |= report->facts[i].value.failed || report->facts[i].said.failed;
   for (int32_t i = 0; i < report->item_count; i++) {
     const struct sf_report_item *item = &report->items[i];
-    failed |= item->name.failed || item->message.failed || item->text.failed || item->next.failed;
+    failed |=
+        item->name.failed || item->message.failed || item->text.failed || item->next.failed || item->file.failed || item->minimal.failed;
   }
   return !failed;
 }

@@ -29,6 +29,8 @@ struct sf_report_item {
   struct sf_text message; /* one line that says by itself what is wrong */
   struct sf_text text;    /* the whole story, in several lines */
   struct sf_text next;    /* what to do about it: a command line for a shell, or a sentence */
+  struct sf_text file;    /* path of the case that shows it */
+  struct sf_text minimal; /* what is in that file */
 };
 
 /* One thing that is true of the whole run. */
@@ -51,6 +53,8 @@ struct sf_report {
 
 /* Adds an item and returns it, to be filled before the next one is added; when memory is out, one that is thrown away. */
 struct sf_report_item *sf_report_add(struct sf_report *report, const char *group, const char *state, enum sf_report_outcome outcome);
+/* Names the file of the case that shows the item; of an item that failed its content is taken too, unless it is large or not there. */
+void sf_report_case(struct sf_report_item *item, const char *path);
 /* Adds a fact: the format makes its value; said: NULL, or somebody else's words behind it. */
 void sf_report_fact(struct sf_report *report, const char *name, const char *said, const char *format, ...) SF_PRINTF(4, 5);
 /* Adds a quiet item for a campaign as a whole. nothing: "", or why nothing could be judged; then the item is an error, and the report says
@@ -61,7 +65,10 @@ void sf_report_destroy(struct sf_report *report); /* frees all texts; takes a ze
 /* The formats: member and option, and what the help says. Each has a function sf_report_append_OPTION. */
 #define SF_REPORT_FORMAT_MAP(X, ...)                                                                                                       \
   X(junit, "write JUnit XML", __VA_ARGS__)                                                                                                 \
-  X(summary, "write a Markdown summary", __VA_ARGS__)
+  X(summary, "write a Markdown summary", __VA_ARGS__)                                                                                      \
+  X(sarif, "write SARIF 2.1.0", __VA_ARGS__)                                                                                               \
+  X(annotations, "write annotations for GitHub Actions, which a step has to print", __VA_ARGS__)                                           \
+  X(codequality, "write a Code Quality report for GitLab", __VA_ARGS__)
 
 /* Where each format goes; NULL: nowhere. */
 struct sf_report_paths {

@@ -18,6 +18,10 @@ static void append_story(struct sf_text *out, const struct sf_report_item *item)
   sf_markdown_append(out, data_of(&item->name));
   sf_text_append(out, "\n\n<details><summary>report</summary>\n\n");
   sf_markdown_append_block(out, data_of(&item->text));
+  if (item->minimal.data) {
+    sf_text_append(out, "\nThe smallest case:\n\n");
+    sf_markdown_append_block(out, item->minimal.data);
+  }
   sf_text_append(out, "\n</details>\n");
 }
 

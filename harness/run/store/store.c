@@ -177,7 +177,8 @@ static enum sf_status bring_up_to_date(struct sf_store *store, const struct sf_s
   int64_t version = 0;
   enum sf_status status = sf_store_schema_check(store, &version, error);
   if (status == SF_OK && version == 0 && !store->writable) return sf_error_set(error, SF_EINPUT, "%s: not a shardfuzz store", store->path);
-  if (status == SF_OK && version > 0) status = expect_text(store, "PRAGMA quick_check(1)", "ok", SF_EINPUT, "damaged", error);
+  if (status == SF_OK && version > 0 && options->mode != SF_STORE_PEEK)
+    status = expect_text(store, "PRAGMA quick_check(1)", "ok", SF_EINPUT, "damaged", error);
   if (status == SF_OK && store->writable) status = prepare_to_write(store, options->size_bytes_max, error);
   if (status != SF_OK || version == SF_STORE_VERSION) return status;
   status = store->writable ? sf_store_batch(store, error) : read_copy(store, error);
@@ -188,7 +189,7 @@ static enum sf_status bring_up_to_date(struct sf_store *store, const struct sf_s
 static enum sf_status open_checked(struct sf_store *store, const struct sf_store_options *options, struct sf_error *error) {
   enum sf_status status = bring_up_to_date(store, options, error);
   if (status == SF_OK) status = sf_store_meta_read(store, error);
-  if (status == SF_OK) status = check_cases(store, error);
+  if (status == SF_OK && options->mode != SF_STORE_PEEK) status = check_cases(store, error);
   if (status == SF_OK && store->writable) status = sf_store_meta_compare(store, options, error);
   if (status == SF_OK) status = sf_store_commit(store, error);
   return status == SF_OK && store->writable ? lost_find(store, error) : status;
@@ -196,7 +197,7 @@ static enum sf_status open_checked(struct sf_store *store, const struct sf_store
 
 static void options_assert(const struct sf_store_options *options) {
   SF_ASSERT(options->path != NULL);
-  if (options->mode == SF_STORE_READ) return;
+  if (options->mode >= SF_STORE_READ) return;
   SF_ASSERT(options->campaign != NULL);
   SF_ASSERT_LE(options->feature_count, SF_STORE_FEATURES_MAX);
   for (int32_t bit = 0; bit < options->feature_count; bit++) SF_ASSERT(strchr(options->feature_names[bit], '\n') == NULL);
@@ -231,7 +232,7 @@ enum sf_status sf_store_open(struct sf_store **out, const struct sf_store_option
   struct sf_store *store = sf_alloc(sizeof *store);
   if (store == NULL) return sf_error_set(error, SF_ENOMEM, "%s: out of memory", options->path);
   store->lock_file = -1;
-  store->writable = options->mode != SF_STORE_READ;
+  store->writable = options->mode < SF_STORE_READ;
   store->path = sf_strdup(options->path);
   enum sf_status status = store->path == NULL ? sf_error_set(error, SF_ENOMEM, "%s: out of memory", options->path) : SF_OK;
   if (status == SF_OK && store->writable) status = file_claim(store, options->mode, &created, error);

@@ -23,6 +23,7 @@ enum sf_store_mode {
   SF_STORE_CREATE, /* a new file; one that exists is refused */
   SF_STORE_RESUME, /* continues a store of the same campaign and share, or creates it; one of an earlier version gets what this one adds */
   SF_STORE_READ,   /* never changes what is stored; campaign, features and share are not looked at */
+  SF_STORE_PEEK,   /* READ for sf_store_standing alone, many times a minute: rows are not checked */
 };
 
 enum { SF_STORE_FEATURES_MAX = SF_FEATURES_MAX, SF_STORE_SHARE_BLOCK = 1024, SF_STORE_REASON_TEXT = 512 };
@@ -109,6 +110,15 @@ enum sf_status sf_store_shrink_count(struct sf_store *store, int64_t *out, const
 
 /* Makes the batch durable. Nothing happens when there is none. */
 enum sf_status sf_store_commit(struct sf_store *store, struct sf_error *error) SF_MUST_USE;
+
+/* --- what the campaign says of itself ------------------------------------------------------------------------------------------- */
+
+/* Keeps a text (of struct sf_standing), in the open batch. */
+enum sf_status sf_store_set_standing(struct sf_store *store, const char *text, struct sf_error *error) SF_MUST_USE;
+/* That text, for sf_free; "" in a store that has none: of an earlier version, or merged. */
+enum sf_status sf_store_standing(struct sf_store *store, char **out, struct sf_error *error) SF_MUST_USE;
+/* Whether a process has the store open for writing, as far as the file system passes locks on. */
+bool sf_store_has_writer(const char *path);
 
 /* --- reading (the open batch included) ------------------------------------------------------------------------------------------ */
 

@@ -30,6 +30,8 @@ json_t *sf_json_text(const char *text) {
   return value;
 }
 
+json_t *sf_json_count(int64_t value) { return value < 0 ? json_null() : json_integer((json_int_t)value); }
+
 json_t *sf_json_real(double value) {
   return isfinite(value) ? json_real(value) : json_string(isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
 }

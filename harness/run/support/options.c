@@ -106,7 +106,9 @@ static enum sf_status texts_add(struct sf_texts *texts, const char *text, struct
 static enum sf_status choice_store(int32_t *out, const struct sf_option *option, const char *text, const char *what,
                                    struct sf_error *error) {
   struct sf_text known = {0};
+  struct sf_nearest nearest = sf_nearest_to(text);
   for (int32_t i = 0; option->choices[i] != NULL; i++) {
+    sf_nearest_offer(&nearest, option->choices[i]);
     if (strcmp(option->choices[i], text) == 0) {
       *out = i;
       sf_text_destroy(&known);
@@ -114,8 +116,8 @@ static enum sf_status choice_store(int32_t *out, const struct sf_option *option,
     }
     sf_text_append(&known, "%s%s", i == 0 ? "" : ", ", option->choices[i]);
   }
-  const enum sf_status status =
-      sf_error_set(error, SF_EUSAGE, "%s: \"%s\" is none of: %s", what, text, known.data == NULL ? "" : known.data);
+  const enum sf_status status = sf_error_set(error, SF_EUSAGE, "%s: \"%s\" is none of: %s%s", what, text,
+                                             known.data == NULL ? "" : known.data, sf_nearest_text(&nearest));
   sf_text_destroy(&known);
   return status;
 }

@@ -76,7 +76,7 @@ check "a replay of a finding exits with 1" [ $seen -eq 1 ]
 is_json 'j["signature"]' "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["expect"]["signature"])' "$min")"
 check "the replay is told once" [ "$(grep -c '^verdict' "$work/stderr")" -eq 1 ]
 ranks=$(sed -n 's/^case         \([0-9]*\) ranks .*/\1/p' "$(dirname "$min")/report.txt")
-replay_line "$(dirname "$min")" "mpirun --oversubscribe -n $ranks shardfuzz replay '$min' --backend 'mpi'"
+replay_line "$(dirname "$min")" "mpirun --oversubscribe -n $ranks '$SHARDFUZZ' replay '$min' --backend 'mpi'"
 job 4 replay "$min" --backend mpi --plant canary-mismatch
 check "a replay that breaks is told once" [ "$(grep -c '^verdict .*mismatch' "$work/stdout")" -eq 1 ]
 

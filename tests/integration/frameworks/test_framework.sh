@@ -28,12 +28,15 @@ check "the smallest case is written" grep -qF '"bug": "no-reduce"' "$found/min.j
 check "two ranks are enough" grep -qF '"ranks": 2' "$found/min.json"
 check "nothing else is needed" [ "$(python3 -c 'import json, sys; print(len(json.load(open(sys.argv[1]))["framework"]))' "$found/min.json")" = 2 ]
 check "the report names the tensor" grep -qx 'first        s0/mb0/fwd/act/mlp.fc2/0' "$found/report.txt"
+check "it names the worker that was run" grep -qxF "target       $sample" "$found/report.txt"
+line=$(sed -n 's/^replay       //p' "$found/report.txt")
+check "its command works in another folder: $line" grep -q '^expected .*: yes$' <(cd / && bash -c "$line" 2>&1)
 run 1 fuzz --target "$sample" --cases 24 --seed 3 --jobs 2 --out "$work/two" --store "$work/two.sqlite" "${launch[@]}"
 rows='SELECT idx, verdict, signature FROM verdict ORDER BY idx'
 check "verdicts do not depend on the number of jobs" [ "$(query "$work/one.sqlite" "$rows")" = "$(query "$work/two.sqlite" "$rows")" ]
 run 1 fuzz --target "$sample" --cases 30 --seed 3 --store "$work/one.sqlite" --resume --out "$work/one" --json "${launch[@]}"
 is_json 'j["cases"]' 30
-check "the rate is of this run's cases" grep -q '^30 cases, 6 of them now in ' "$work/stderr"
+check "all cases have all the time, and this run's have its own" grep -qE '^30 cases in [0-9.]+ s \([0-9.]+/s\), 6 of them now in ' "$work/stderr"
 run 2 fuzz --target "$sample" --cases 30 --seed 3 --store "$work/one.sqlite" --resume --out "$work/one" --set bug=none "${launch[@]}"
 run 0 fuzz --target "$sample" --cases 24 --seed 3 --dry-run --out "$work/none" "${launch[@]}"
 check "a dry run prints each case" [ "$(grep -c '^{"schema": 1,.*"framework": {.*}}$' "$work/stdout")" = 24 ]

@@ -129,7 +129,11 @@ done
 check "help of a command" cmp "$work/stdout" <("$SHARDFUZZ" help replay)
 run 0 --version
 check "the version" grep -qE '^shardfuzz [0-9]+\.[0-9]+\.[0-9]+$' "$work/stdout"
+for line in 'commit     (not known|[0-9a-f]{12}\+?$)' 'ranks      sim, ' 'devices    cpu, ' 'kernels    vectors of [0-9]+ floats; matrix products: '; do
+  check "its line: $line" grep -qE "^$line" "$work/stdout"
+done
 refused "unknown option --hlep" fuzz --hlep
+refused '--mode: "isolate" is none of: drawn, isolated, e2e; did you mean isolated?' fuzz --mode isolate
 refused "did you mean --max-ranks?" fuzz --max-rank 4
 refused '"more"' fuzz more
 refused "missing" replay

@@ -17,8 +17,19 @@ gate() { # EXPECTED_EXIT ARGUMENT...: with reports, which must be valid
   local expected=$1
   shift
   number=$((number + 1))
-  run "$expected" gate --time 1h --cases 12 --max-ranks 4 "${plain[@]}" --seed 5 --out "$work/gate$number" --junit "$work/junit.xml" --summary "$work/summary.md" --json "$@"
+  run "$expected" gate --time 1h --cases 12 --max-ranks 4 "${plain[@]}" --seed 5 --out "$work/gate$number" --junit "$work/junit.xml" --summary "$work/summary.md" \
+    --sarif "$work/gate.sarif" --annotations "$work/annotations.txt" --codequality "$work/codequality.json" --json "$@"
   check "JUnit is XML" xmllint --noout "$work/junit.xml"
+  check "SARIF keeps its rules: $(python3 tests/integration/sarif.py "$work/gate.sarif" 2>&1 | head -n 3)" python3 tests/integration/sarif.py "$work/gate.sarif"
+  check "annotations are commands" [ "$(grep -cvE '^::(notice|warning|error) file=[^:,]+,title=shardfuzz gate%3A [a-z ]+::.+$' "$work/annotations.txt")" -eq 0 ]
+  check "all formats tell the same" python3 - "$work/gate.sarif" "$work/codequality.json" "$work/annotations.txt" <<'P'
+import json
+import sys
+results = json.load(open(sys.argv[1]))["runs"][0]["results"]
+issues = json.load(open(sys.argv[2]))
+assert [one["message"]["text"] for one in results] == [one["description"] for one in issues]
+assert len({one["fingerprint"] for one in issues}) == len(issues) == len(open(sys.argv[3]).read().splitlines())
+P
   is_json 'j["passed"]' "$([ "$expected" -eq 0 ] && echo True || echo False)"
   check "the summary's heading" grep -qx "## shardfuzz gate: $([ "$expected" -eq 0 ] && echo passed || echo failed)" "$work/summary.md"
   check "the last line for people" [ "$(tail -n 1 "$work/stderr")" = "gate: $([ "$expected" -eq 0 ] && echo passed || echo FAILED)" ]
@@ -45,7 +56,23 @@ check "the summary counts them" grep -qx -- "- corpus: 8 cases, 0 not as expecte
 gate 3 --time 1ms
 is_json 'j["reason"][:19]' 'nothing was fuzzed:'
 mkdir "$work/empty"
-refuses "$work/empty: there is no *.json case" gate --cases 1 --corpus "$work/empty" --out "$work/none"
+refuses "$work/empty: there is no *.json case in this folder; --allow-empty-corpus takes that" gate --cases 1 --corpus "$work/empty" --out "$work/none"
+gate 0 --corpus "$work/empty" --allow-empty-corpus
+
+# The time is for all of it: what cannot be shrunk within it counts as it was found, and a known finding stays known.
+timed() { # EXPECTED_EXIT SECONDS ARGUMENT...
+  local expected=$1 most=$2 began=$SECONDS
+  shift 2
+  run "$expected" gate --seed 5 --out "$work/timed" --json "$@"
+  check "within $most s, not $((SECONDS - began)) s: $*" [ $((SECONDS - began)) -le "$most" ]
+}
+timed 1 14 --time 4s --plant canary-hang --set layout.tp=2 --max-ranks 2 --deadline 500ms --jobs 1
+is_json '{(i["state"], i["name"][:5]) for i in j["items"]}' "{('new', 'hang/')}"
+check "a finding that was not confirmed says so" grep -qx "shrunk       no: the time was over before the case could be run again and be shrunk" <(cat "$work"/timed/*/report.txt)
+name=$(json 'j["items"][0]["name"]')
+echo "[{\"signature\": \"${name%@*}@none\"}]" >"$work/hang.json"
+timed 0 14 --time 4s --plant canary-hang --set layout.tp=2 --max-ranks 2 --deadline 500ms --jobs 1 --known "$work/hang.json"
+is_json '{i["state"] for i in j["items"]}' "{'known'}"
 
 # Another run is the same: findings, their files, the reports but for times.
 gate 1 --corpus "$corpus" "${planted[@]}"
@@ -64,6 +91,9 @@ times = sum(Decimal(case.get("time")) for case in suites.iter("testcase"))
 sys.exit(not (times > 0 and times == Decimal(suites.get("time")) == Decimal(suites.find("testsuite").get("time"))))
 P
 check "the summary has the finding" grep -qF "| **new** | \`$signature\` | \`shardfuzz replay '$work/gate$number/${signature//\//-}/min.json'\` |" "$work/summary.md"
+check "the summary names seed and program" grep -qxE -- '- (seed: 5; --seed|shardfuzz: [0-9.]+(, commit [0-9a-f]+[+]?)?)' "$work/summary.md"
+check "the summary has the smallest case" grep -qx 'The smallest case:' "$work/summary.md"
+check "the annotation says it" grep -qF "::error file=" "$work/annotations.txt"
 check "the summary has the report" grep -q "^signature    $signature" "$work/summary.md"
 min=$work/gate$number/${signature//\//-}/min.json
 run 1 replay "$min" --json

@@ -77,7 +77,7 @@ static void test_finding_write_files_are_read_back_with_what_was_seen(void **sta
   struct sf_bytes report;
   snprintf(path, sizeof path, "%s/report.txt", directory);
   assert_int_equal(sf_bytes_read_file(&report, path, 10000, NULL), SF_OK);
-  snprintf(path, sizeof path, "replay       shardfuzz replay '%s/min.json'\n", directory);
+  snprintf(path, sizeof path, " replay '%s/min.json'\n", directory);
   assert_non_null(strstr((char *)report.data, path));
   assert_non_null(strstr((char *)report.data, "1 layer"));
   assert_non_null(strstr((char *)report.data,

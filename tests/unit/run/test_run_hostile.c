@@ -66,8 +66,8 @@ static void test_finding_report_any_text_forges_no_line(void **state) {
     sf_text_append(&options, " --target ");
     sf_shell_append(&options, hostile_texts[i]);
     static struct sf_job_result shrunk;
-    const struct sf_finding_story story = {
-        .replay_path = "out/min.json", .replay_options = options.data, .in_campaign = true, .shrunk = &shrunk};
+    const struct sf_replay_way way = {.options = options.data};
+    const struct sf_finding_story story = {.replay_path = "out/min.json", .replay = &way, .in_campaign = true, .shrunk = &shrunk};
     shrunk.end = SF_SHRINK_LOST;
     snprintf(shrunk.outcome.text, sizeof shrunk.outcome.text, "%s", hostile_texts[i]);
     assert_int_equal(sf_finding_report(&report, &c, &outcome, &story), SF_OK);
@@ -85,9 +85,28 @@ static void test_replay_append_any_path_shell_gives_it_back(void **state) {
   (void)state;
   for (int i = 0; i < HOSTILE_COUNT; i++) {
     struct sf_text line = {0};
-    sf_replay_append(&line, hostile_texts[i], NULL, 4);
+    struct sf_text path = {0};
+    sf_text_append(&path, "/%s", hostile_texts[i]);
+    sf_replay_append(&line, path.data, NULL, 4);
     assert_lines(line.data);
-    assert_last_word(line.data, line.length, hostile_texts[i]);
+    assert_last_word(line.data, line.length, path.data);
+    sf_text_destroy(&line);
+    sf_text_destroy(&path);
+  }
+}
+
+/* The command is cut at its "&&", and not run. */
+static void test_replay_append_any_folder_shell_gives_it_back(void **state) {
+  (void)state;
+  for (int i = 0; i < HOSTILE_COUNT; i++) {
+    const struct sf_replay_way way = {.folder = (char *)(uintptr_t)hostile_texts[i]};
+    struct sf_text line = {0};
+    sf_replay_append(&line, "/min.json", &way, 0);
+    assert_lines(line.data);
+    const char *end = line.data;
+    for (const char *at = line.data; (at = strstr(at, " && ")) != NULL; at++) end = at;
+    assert_true(end > line.data);
+    assert_last_word(line.data, (size_t)(end - line.data), hostile_texts[i]);
     sf_text_destroy(&line);
   }
 }
@@ -166,7 +185,7 @@ static void assert_only_ours(char *summary) {
 
 static void write_report(const struct sf_gate_result *result, const struct sf_report_paths *paths) {
   struct sf_report report = {0};
-  sf_gate_report(&report, result);
+  sf_gate_report(&report, result, &(struct sf_gate_identity){.seed = 1, .seed_from = "--seed"});
   assert_int_equal(sf_report_write(&report, paths, NULL), SF_OK);
   sf_report_destroy(&report);
 }
@@ -303,7 +322,9 @@ static void test_op_report_any_text_keeps_to_its_line(void **state) {
   sf_op_case_put(&whole, &target, &c);
   for (int i = 0; i < HOSTILE_COUNT; i++) {
     static struct sf_outcome outcome;
-    const struct sf_finding_story story = {.replay_path = hostile_texts[i]};
+    struct sf_text path = {0};
+    sf_text_append(&path, "/%s", hostile_texts[i]);
+    const struct sf_finding_story story = {.replay_path = path.data};
     char *report = NULL;
     outcome = (struct sf_outcome){.verdict = SF_VERDICT_FINDING, .cls = SF_CLASS_CRASH, .signature = "crash/gelu_fwd", .finding_count = 1};
     outcome.operation = (struct sf_op_outcome){.verdict = SF_VERDICT_FINDING, .cls = SF_CLASS_CRASH, .operand = -1, .code = 11};
@@ -311,9 +332,10 @@ static void test_op_report_any_text_keeps_to_its_line(void **state) {
     sf_op_what(outcome.text, sizeof outcome.text, sf_op_of(&target, &c), &outcome.operation);
     assert_int_equal(sf_finding_report(&report, &whole, &outcome, &story), SF_OK);
     assert_lines(report);
-    assert_int_equal(line_count(report), 6);
-    const char *replay = strstr(report, "replay       shardfuzz") + strlen("replay       ");
-    assert_last_word(replay, strcspn(replay, "\n"), hostile_texts[i]);
+    assert_int_equal(line_count(report), 7);
+    const char *replay = strstr(report, "replay       ") + strlen("replay       ");
+    assert_last_word(replay, strcspn(replay, "\n"), path.data);
+    sf_text_destroy(&path);
     sf_free(report);
   }
 }
@@ -343,6 +365,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_finding_report_any_text_forges_no_line),
       cmocka_unit_test(test_replay_append_any_path_shell_gives_it_back),
+      cmocka_unit_test(test_replay_append_any_folder_shell_gives_it_back),
       cmocka_unit_test(test_signatures_text_any_signature_has_one_line),
       FOLDER_TEST(test_gate_summary_any_text_stays_in_its_cell),
       FOLDER_TEST(test_gate_junit_any_text_is_well_formed),

@@ -292,7 +292,7 @@ static void test_ledger_add_known_signature_is_marked(void **state) {
   assert_false(finding(b, "deadlock/comm/there@tp").known);
   struct sf_campaign_result result;
   memset(&result, 0, sizeof result);
-  sf_ledger_summarise(&b->ledger, &result, 1);
+  sf_ledger_summarise(&b->ledger, &result);
   assert_int_equal(result.new_signatures, 1);
   assert_int_equal(result.cases_run, 2);
   books_close(b);
@@ -367,7 +367,7 @@ static void test_campaign_nothing_text_names_the_last_reasons(void **state) {
     outcome.verdict = rows[i].verdict;
     snprintf(outcome.text, sizeof outcome.text, "%s", rows[i].text);
     sf_ledger_add_verdict(&b->ledger, i, &c, &outcome);
-    sf_ledger_summarise(&b->ledger, &result, 1);
+    sf_ledger_summarise(&b->ledger, &result);
     assert_int_equal(sf_campaign_judged_nothing(&result), rows[i].says != NULL);
     if (!rows[i].says) continue;
     sf_campaign_nothing_text(text, sizeof text, &result);
@@ -375,7 +375,7 @@ static void test_campaign_nothing_text_names_the_last_reasons(void **state) {
     /* and so does a later run that has nothing left to do */
     books_close(b);
     b = books_open(*state, true);
-    sf_ledger_summarise(&b->ledger, &result, 1);
+    sf_ledger_summarise(&b->ledger, &result);
     sf_campaign_nothing_text(text, sizeof text, &result);
     assert_string_equal(text, rows[i].says);
   }

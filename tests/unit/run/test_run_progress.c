@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -54,26 +55,44 @@ static void test_progress_without_a_stream_is_silent(void **state) {
   sf_progress_end(&progress);
 }
 
-static void assert_count(const char *line, struct sf_progress_count count) {
-  char text[256];
+/* What is printed when screens of 3 and of 2 lines are drawn one after the other, a line is said, and the run ends. */
+static void draw(char *out, size_t size) {
+  const struct sf_screen_line lines[] = {
+      {.label = "cases", .text = "12"}, {.label = "findings", .tone = SF_TONE_BAD, .text = "1"}, {.label = "store", .text = "a-long-path"}};
   FILE *to = tmpfile();
   assert_non_null(to);
-  struct sf_progress progress = sf_progress_begin(to, false, 100);
-  sf_progress_show_count(&progress, 160, &count);
+  struct sf_progress progress = sf_progress_begin(to, true, 100);
+  sf_progress_draw(&progress, 101, lines, 3, 20);
+  sf_progress_draw(&progress, 102, lines, 2, 20);
+  sf_progress_say(&progress, "new finding");
+  sf_progress_draw(&progress, 103, lines, 2, 20);
+  sf_progress_end(&progress);
   rewind(to);
-  text[fread(text, 1, sizeof text - 1, to)] = '\0';
+  out[fread(out, 1, size - 1, to)] = '\0';
   fclose(to);
-  assert_string_equal(text, line);
 }
 
-static void test_progress_show_count_says_only_what_there_is(void **state) {
+static void test_progress_draw_rewrites_its_lines_and_cuts_them(void **state) {
   (void)state;
-  assert_count("      60 s  0 cases, 0.0/s, no findings\n", (struct sf_progress_count){0});
-  assert_count("      60 s  1 case, 0.0/s, 1 finding (1 being shrunk)\n",
-               (struct sf_progress_count){.cases = 1, .findings = 1, .shrinking = 1});
-  assert_count("      60 s  90 cases, 1.5/s, 2 findings\n", (struct sf_progress_count){.cases = 90, .findings = 2});
-  assert_count("      60 s  5340 cases, 89/s, 3 findings (2 distinct, 1 being shrunk)\n",
-               (struct sf_progress_count){.cases = 5340, .findings = 3, .shrinking = 1, .distinct = 2});
+  char text[2048];
+  setenv("NO_COLOR", "1", 1);
+  draw(text, sizeof text);
+  assert_string_equal(text, "\rcases      12\033[K\n\rfindings   1\033[K\n\rstore      a-long-p\033[K"
+                            "\033[2A\rcases      12\033[K\n\rfindings   1\033[K\033[J"
+                            "\033[1A\r\033[Jnew finding\n"
+                            "\rcases      12\033[K\n\rfindings   1\033[K\033[1A\r\033[J");
+  unsetenv("NO_COLOR");
+  draw(text, sizeof text);
+  assert_non_null(strstr(text, "\033[0;1;31m1\033[0m"));
+}
+
+static void test_progress_screen_width_of_no_terminal_is_0(void **state) {
+  (void)state;
+  struct sf_progress progress = sf_progress_begin(stderr, false, 0);
+  assert_int_equal(sf_progress_screen_width(&progress, 9), 0);
+  progress.is_terminal = true;
+  setenv("TERM", "dumb", 1);
+  assert_int_equal(sf_progress_screen_width(&progress, 9), 0);
 }
 
 int main(void) {
@@ -81,7 +100,8 @@ int main(void) {
       cmocka_unit_test(test_progress_in_a_log_is_a_line_every_30_seconds),
       cmocka_unit_test(test_progress_on_a_terminal_is_one_line_that_is_rewritten),
       cmocka_unit_test(test_progress_without_a_stream_is_silent),
-      cmocka_unit_test(test_progress_show_count_says_only_what_there_is),
+      cmocka_unit_test(test_progress_draw_rewrites_its_lines_and_cuts_them),
+      cmocka_unit_test(test_progress_screen_width_of_no_terminal_is_0),
   };
   return cmocka_run_group_tests_name("run/progress", tests, NULL, NULL);
 }

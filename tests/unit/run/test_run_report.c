@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 #include <libxml/xmlreader.h>
 #include <math.h>
 #include <unistd.h>
@@ -127,6 +128,64 @@ static void test_summary_has_what_is_not_quiet_and_the_story_of_what_failed(void
   sf_report_destroy(&report);
 }
 
+static void test_sarif_has_a_result_for_what_is_not_quiet(void **state) {
+  struct sf_report report = make_report();
+  struct sf_text text = {0};
+  (void)state;
+  sf_text_append(&report.items[1].file, "a b/%%\xff.json");
+  assert_int_equal(sf_report_append_sarif(&text, &report), SF_OK);
+  json_t *log = json_loads(text.data, 0, NULL);
+  const json_t *run = json_array_get(json_object_get(log, "runs"), 0), *results = json_object_get(run, "results");
+  assert_int_equal(json_array_size(results), 3);
+  const char *rule, *level, *message, *uri;
+  assert_int_equal(json_unpack(json_array_get(results, 0), "{s:s, s:s, s:{s:s}, s:[{s:{s:{s:s}}}]}", "ruleId", &rule, "level", &level,
+                               "message", "text", &message, "locations", "physicalLocation", "artifactLocation", "uri", &uri),
+                   0);
+  assert_string_equal(rule, "shardfuzz/new");
+  assert_string_equal(level, "error");
+  assert_string_equal(message, "ratio 9.5 at \"act\"");
+  assert_string_equal(uri, "a%20b/%25%FF.json");
+  assert_int_equal(json_array_size(json_object_get(json_object_get(json_object_get(run, "tool"), "driver"), "rules")), 2);
+  json_decref(log);
+  sf_text_destroy(&text);
+  sf_report_destroy(&report);
+}
+
+static void test_annotations_are_one_command_a_line(void **state) {
+  struct sf_report report = make_report();
+  struct sf_text text = {0};
+  (void)state;
+  sf_text_append(&report.items[1].message, " 3 %%\n::error::forged");
+  sf_text_append(&report.items[1].file, "a:b,c.json");
+  assert_int_equal(sf_report_append_annotations(&text, &report), SF_OK);
+  assert_string_equal(text.data, "::error file=a%3Ab%2Cc.json,title=shardfuzz gate%3A new::ratio 9.5 at \"act\" 3 %25\\n::error::forged%0A"
+                                 "shardfuzz replay 'two'\n"
+                                 "::warning file=.,title=shardfuzz gate%3A new::worker died\n"
+                                 "::notice file=.,title=shardfuzz gate%3A ok::four\n");
+  sf_text_destroy(&text);
+  sf_report_destroy(&report);
+}
+
+static void test_codequality_has_an_issue_for_what_is_not_quiet(void **state) {
+  struct sf_report report = make_report();
+  struct sf_text text = {0};
+  (void)state;
+  assert_int_equal(sf_report_append_codequality(&text, &report), SF_OK);
+  json_t *issues = json_loads(text.data, 0, NULL);
+  const char *severity, *path, *first, *second;
+  assert_int_equal(json_array_size(issues), 3);
+  assert_int_equal(json_unpack(json_array_get(issues, 0), "{s:s, s:s, s:{s:s}}", "fingerprint", &first, "severity", &severity, "location",
+                               "path", &path),
+                   0);
+  assert_int_equal(json_unpack(json_array_get(issues, 1), "{s:s}", "fingerprint", &second), 0);
+  assert_string_equal(severity, "critical");
+  assert_string_equal(path, ".");
+  assert_string_not_equal(first, second);
+  json_decref(issues);
+  sf_text_destroy(&text);
+  sf_report_destroy(&report);
+}
+
 static void test_junit_format_empty_suite_is_a_document(void **state) {
   (void)state;
   const struct sf_report empty = {.title = "nothing"};
@@ -191,6 +250,9 @@ static void test_report_without_memory_is_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_junit_format_reader_finds_everything),
+      cmocka_unit_test(test_sarif_has_a_result_for_what_is_not_quiet),
+      cmocka_unit_test(test_annotations_are_one_command_a_line),
+      cmocka_unit_test(test_codequality_has_an_issue_for_what_is_not_quiet),
       cmocka_unit_test(test_junit_format_empty_suite_is_a_document),
       cmocka_unit_test(test_report_write_replaces_whole_files_or_nothing),
       cmocka_unit_test(test_report_without_memory_is_refused),

@@ -1,0 +1,163 @@
+/* status: where a campaign stands, told by its store. */
+#include "harness/base/alloc.h"
+#include "harness/base/sinks.h"
+#include "harness/run/campaign/standing.h"
+#include "harness/run/commands/command_common.h"
+#include "harness/run/commands/commands.h"
+#include "harness/run/store/store.h"
+#include "harness/run/support/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+struct status_flags {
+  struct sf_texts stores;
+  bool watch, json, prometheus;
+};
+
+static const struct sf_option options[] = {
+    SF_OPTION_AT(struct status_flags, "watch", FLAG, watch, NULL, "go on until the campaign has ended"),
+    SF_OPTION_AT(struct status_flags, "json", FLAG, json, NULL, "print one JSON object; with --watch one for each look"),
+    SF_OPTION_AT(struct status_flags, "prometheus", FLAG, prometheus, NULL,
+                 "print Prometheus's text format, for the textfile collector of a node exporter"),
+};
+
+static const double SILENT_SECONDS = 30;
+
+/* What the rows alone tell, of a store that was merged or made by an earlier version. */
+static enum sf_status standing_of_rows(struct sf_standing *out, const char *path, struct sf_error *error) {
+  struct sf_store *store = NULL;
+  struct sf_store_summary summary;
+  struct stat info;
+  enum sf_status status = sf_store_open(&store, &(struct sf_store_options){.path = path, .mode = SF_STORE_READ}, error);
+  if (status == SF_OK) status = sf_store_summarise(store, &summary, error);
+  sf_store_close(store);
+  if (status != SF_OK) return status;
+  *out = sf_standing_unknown();
+  out->cases = summary.cases;
+  out->passed = summary.by_verdict[SF_VERDICT_PASS];
+  out->findings = summary.by_verdict[SF_VERDICT_FINDING];
+  out->inconclusive = summary.by_verdict[SF_VERDICT_INCONCLUSIVE];
+  out->skipped = summary.by_verdict[SF_VERDICT_SKIP];
+  out->signatures = summary.signatures;
+  out->new_signatures = summary.signatures - summary.signatures_known;
+  if (stat(path, &info) == 0) out->updated_at = (double)info.st_mtime;
+  return SF_OK;
+}
+
+/* A campaign that says that it runs, is on this machine and holds no lock, was killed. From another machine only its silence can tell, and
+ * that is shown. */
+static void notice_killed(struct sf_standing *standing, const char *path) {
+  char host[SF_STANDING_HOST_TEXT] = "";
+  if (standing->state != SF_CAMPAIGN_RUNNING || sf_store_has_writer(path)) return;
+  if (gethostname(host, sizeof host) != 0) *host = '\0';
+  host[sizeof host - 1] = '\0';
+  if (strcmp(host, standing->host) == 0 || (double)time(NULL) - standing->updated_at > SILENT_SECONDS) standing->state = SF_CAMPAIGN_KILLED;
+}
+
+static enum sf_status read_standing(struct sf_standing *out, const char *path, struct sf_error *error) {
+  struct sf_store *store = NULL;
+  char *text = NULL;
+  enum sf_status status = sf_store_open(&store, &(struct sf_store_options){.path = path, .mode = SF_STORE_PEEK}, error);
+  if (status == SF_OK) status = sf_store_standing(store, &text, error);
+  sf_store_close(store);
+  if (status == SF_OK && sf_standing_from_json(out, text) != SF_OK) status = standing_of_rows(out, path, error);
+  sf_free(text);
+  if (status == SF_OK) notice_killed(out, path);
+  return status;
+}
+
+static int print_json(const struct sf_standing *standing, const char *path) {
+  json_t *object = sf_json_of_standing(standing);
+  if (object && json_object_set_new(object, "store", sf_json_text(path)) != 0) json_decref(object), object = NULL;
+  return sf_exit_json(object, SF_STANDING_DIGITS, 0);
+}
+
+static int print_prometheus(const struct sf_standing *standing, const char *path) {
+  struct sf_text text = {0};
+  sf_standing_prometheus(&text, standing, path);
+  const bool failed = text.failed;
+  if (!failed) sf_print_lines(stdout, text.data);
+  sf_text_destroy(&text);
+  return failed ? sf_exit_failure(SF_ENOMEM, NULL) : 0;
+}
+
+static int print_people(const struct sf_standing *standing, const char *path) {
+  struct sf_screen_line lines[SF_STANDING_LINES];
+  const int32_t count = sf_standing_screen(lines, standing, path, (double)time(NULL));
+  for (int32_t i = 0; i < count; i++) sf_print(stdout, "%-11s%s\n", lines[i].label, lines[i].text);
+  return 0;
+}
+
+static int print_once(const struct status_flags *flags, const struct sf_standing *standing) {
+  const char *path = flags->stores.items[0];
+  return flags->json ? print_json(standing, path) : flags->prometheus ? print_prometheus(standing, path) : print_people(standing, path);
+}
+
+static void draw(struct sf_progress *progress, const struct sf_standing *standing, const char *path, double now) {
+  struct sf_screen_line lines[SF_STANDING_LINES];
+  const int32_t width = sf_progress_screen_width(progress, SF_STANDING_LINES);
+  struct sf_text line = {0};
+  if (width > 0) {
+    sf_progress_draw(progress, now, lines, sf_standing_screen(lines, standing, path, (double)time(NULL)), width);
+    return;
+  }
+  sf_standing_line(&line, standing);
+  if (!line.failed) sf_progress_show(progress, now, "%s", line.data);
+  sf_text_destroy(&line);
+}
+
+/* Looks once a second until the campaign has ended or the user has seen enough. */
+static int watch(const struct status_flags *flags) {
+  struct sf_error error = {SF_OK, ""};
+  struct sf_standing standing;
+  struct sf_progress progress = sf_progress_begin(stdout, isatty(STDOUT_FILENO), 0);
+  const char *path = flags->stores.items[0];
+  for (int64_t second = 0;; second++) {
+    const enum sf_status status = read_standing(&standing, path, &error);
+    if (status != SF_OK) {
+      sf_progress_end(&progress);
+      return sf_exit_failure(status, &error);
+    }
+    if (standing.state != SF_CAMPAIGN_RUNNING || sf_interrupted) break;
+    int code = 0;
+    if (flags->json || flags->prometheus)
+      code = print_once(flags, &standing);
+    else if (second == 0 || sf_progress_is_due(&progress, (double)second))
+      draw(&progress, &standing, path, (double)second);
+    if (code != 0 || fflush(stdout) != 0) return code ? code : 3;
+    sleep(1);
+  }
+  sf_progress_end(&progress);
+  return print_once(flags, &standing);
+}
+
+static int run(void *context) {
+  const struct status_flags *flags = context;
+  struct sf_error error = {SF_OK, ""};
+  struct sf_standing standing;
+  if (flags->json && flags->prometheus)
+    return sf_exit_failure(sf_error_set(&error, SF_EUSAGE, "--json and --prometheus: choose one"), &error);
+  if (flags->watch) {
+    sf_watch_interrupts();
+    return watch(flags);
+  }
+  const enum sf_status status = read_standing(&standing, flags->stores.items[0], &error);
+  return status == SF_OK ? print_once(flags, &standing) : sf_exit_failure(status, &error);
+}
+
+const struct sf_command sf_command_status = {
+    .name = "status",
+    .summary = "show where a campaign stands, while it runs or later",
+    .arguments = "STORE",
+    .help = "Shows where the campaign of a store stands: from another terminal, or from another node that sees the file.\n"
+            "Exits with 0, whatever the campaign has found.",
+    SF_OPTIONS_ARE(options),
+    SF_ARGUMENTS_ARE(1, 1, struct status_flags, stores),
+    .flags_bytes = sizeof(struct status_flags),
+    .run = run,
+};
