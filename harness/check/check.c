@@ -447,6 +447,7 @@ bool sf_check_report_holds(const struct sf_check_report *report, double times) {
 
 void sf_check_report_destroy(struct sf_check_report *report) {
   if (report == NULL) return;
+  for (int32_t i = 0; i < report->culprit_count; i++) sf_free(report->culprits[i].picture);
   sf_free(report->results);
   *report = (struct sf_check_report){0};
 }

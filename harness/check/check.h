@@ -3,7 +3,7 @@
 #define SF_CHECK_CHECK_H
 
 #include "harness/check/noise.h"
-#include "oracles/diagnose/view.h"
+#include "oracles/diagnose/picture.h"
 #include "oracles/judge/judge.h"
 
 /* How one tensor fared. */
@@ -26,6 +26,7 @@ struct sf_check_result {
 struct sf_check_culprit {
   int32_t result;                /* its place among the results */
   struct sf_diagnosis diagnosis; /* of what is wrong in its values; text "" where that says nothing */
+  struct sf_picture *picture;    /* NULL where its values are not compared; the report's */
 };
 enum { SF_CHECK_CULPRITS_MAX = 32 };
 

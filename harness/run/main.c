@@ -3,6 +3,7 @@
 #include "harness/device/device.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
+#include "harness/run/support/version.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -112,7 +113,7 @@ int main(int argc, char **argv) {
   if (strcmp(argv[1], "help") == 0) return help(argc - 2, argv + 2);
   if (is_one_of(argv[1], "--help", "-h")) return help(0, NULL);
   if (is_one_of(argv[1], "--version", "-V")) {
-    sf_print(stdout, "shardfuzz %s\n", SF_VERSION);
+    sf_print(stdout, "shardfuzz %s\n", sf_version());
     return finish(0);
   }
   return run(argv[1], argc - 2, argv + 2);

@@ -120,6 +120,10 @@ enum sf_status sf_framework_judge(bool *good, bool *sure, struct sf_framework_ou
   if (status == SF_OK) status = sf_trace_set_open(&candidate_set, candidate, error);
   if (status == SF_OK) status = sf_check_run(&report, &reference_set, &levels, &candidate_set, supposed, error);
   if (status == SF_OK) status = outcome_of_report(outcome, &report);
+  if (status == SF_OK && outcome->evidence) {
+    sf_evidence_destroy(outcome->evidence);
+    status = sf_evidence_of_check(outcome->evidence, &report, &candidate_set);
+  }
   *sure = status == SF_OK && is_sure(&report, draws);
   *good = status == SF_OK;
   status = sf_framework_blame(outcome, "candidate", status, error);

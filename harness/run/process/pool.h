@@ -90,6 +90,7 @@ struct sf_pool_options {
   double device_memory;        /* bytes of a GPU that one process may take; 0: what is free when it starts */
   bool nccl;                   /* ranks of MPI jobs send their data by NCCL */
   struct sf_chunk_log *record; /* NULL, or a shared log where simulated ranks leave what they traced; for one process */
+  FILE *evidence;              /* NULL, or a file where a process leaves what a diagnosed job showed (evidence.h); for one process */
   FILE *table;                 /* NULL, or where a process prints the table of every tensor (table.h) */
 };
 

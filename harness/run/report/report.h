@@ -29,6 +29,7 @@ struct sf_report_item {
   struct sf_text message; /* one line that says by itself what is wrong */
   struct sf_text text;    /* the whole story, in several lines */
   struct sf_text next;    /* what to do about it: a command line for a shell, or a sentence */
+  struct sf_text figures; /* HTML that is safe already: what formats for a browser show of it beside the texts */
 };
 
 /* One thing that is true of the whole run. */
@@ -46,6 +47,7 @@ struct sf_report {
   int32_t fact_count;
   struct sf_report_item *items;
   int32_t item_count;
+  struct sf_text figures; /* as of an item: of the whole run */
   bool failed; /* memory ran out: the report is not complete, and sf_report_write says so */
 };
 
@@ -61,7 +63,8 @@ void sf_report_destroy(struct sf_report *report); /* frees all texts; takes a ze
 /* The formats: member and option, and what the help says. Each has a function sf_report_append_OPTION. */
 #define SF_REPORT_FORMAT_MAP(X, ...)                                                                                                       \
   X(junit, "write JUnit XML", __VA_ARGS__)                                                                                                 \
-  X(summary, "write a Markdown summary", __VA_ARGS__)
+  X(summary, "write a Markdown summary", __VA_ARGS__)                                                                                      \
+  X(html, "write a page for a browser, with pictures", __VA_ARGS__)
 
 /* Where each format goes; NULL: nowhere. */
 struct sf_report_paths {

@@ -71,6 +71,8 @@ void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, 
                                const struct sf_judgement *judgement);
 /* Makes the outcome one about this culprit: fills in what the two structs share. */
 void sf_outcome_tell_of(struct sf_outcome *out, const struct sf_culprit *culprit);
+/* The culprit that the outcome is about. */
+struct sf_culprit sf_outcome_told_of(const struct sf_outcome *outcome);
 /* Adds a culprit unless its key is there already, or there is no room. */
 void sf_outcome_add_culprit(struct sf_outcome *out, const struct sf_culprit *culprit);
 /* Makes the outcome one about its culprit with this shrink key (sf_outcome_same_failure); the one it was about takes that culprit's place.
