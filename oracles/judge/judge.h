@@ -65,6 +65,9 @@ struct sf_tensor_result {
   const char *why_not; /* "ill-conditioned", "zero", "values alike", "overflow", "other loss scale", ..; NULL when judged */
 };
 
+/* The error of a tensor over what is allowed, of the whole or of its worst row; NaN where it is not a number. */
+double sf_tensor_share(const struct sf_tensor_result *result);
+
 struct sf_collector;
 /* Collects the trace of one candidate run of case c (its layout decides who must hold what). expectations may be shared by several. */
 enum sf_status sf_collector_create(struct sf_collector **out, const struct sf_case *c, struct sf_expectations *expectations) SF_MUST_USE;

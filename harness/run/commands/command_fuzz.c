@@ -5,6 +5,7 @@
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/report_json.h"
+#include "harness/run/figures/report_figures.h"
 #include "harness/run/process/subject.h"
 #include "harness/run/support/json.h"
 
@@ -205,7 +206,9 @@ static enum sf_status write_reports(const struct sf_campaign_options *used, cons
                                     struct sf_error *error) {
   struct sf_report report = {0};
   sf_campaign_report(&report, result, signatures, nothing, used->replay_options);
-  const enum sf_status status = sf_report_write(&report, paths, error);
+  const struct sf_figures_source source = {.store_path = used->store_path, .pool = &used->pool};
+  enum sf_status status = paths->html ? sf_report_add_figures(&report, &source, error) : SF_OK;
+  if (status == SF_OK) status = sf_report_write(&report, paths, error);
   sf_report_destroy(&report);
   return status;
 }

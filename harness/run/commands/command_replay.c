@@ -53,7 +53,8 @@ static const char *ranks_text(char out[32], const struct sf_case *c, const struc
 static enum sf_status write_reports(const struct sf_case *c, const struct sf_outcome *outcome, const char *text,
                                     const struct sf_evidence *evidence, const struct replay_flags *flags, struct sf_error *error) {
   struct sf_report report = {.title = "shardfuzz replay"};
-  const struct sf_case_told told = {.path = flags->files.items[0], .text = text, .evidence = flags->reports.html ? evidence : NULL};
+  const struct sf_case_told told = {
+      .name = flags->files.items[0], .path = flags->files.items[0], .text = text, .evidence = flags->reports.html ? evidence : NULL};
   sf_case_report(&report, c, outcome, &told);
   const enum sf_status status = sf_report_write(&report, &flags->reports, error);
   sf_report_destroy(&report);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum sf_status sf_case_show(struct sf_evidence *evidence, struct sf_outcome *outcome, const struct sf_case *c,
+enum sf_status sf_case_show(struct sf_evidence *evidence, struct sf_outcome *outcome, const struct sf_case *c, const char *shrink_key,
                             const struct sf_pool_options *pool, struct sf_error *error) {
   static struct sf_job job;
   static struct sf_job_result result;
@@ -16,6 +16,7 @@ enum sf_status sf_case_show(struct sf_evidence *evidence, struct sf_outcome *out
   job.kind = SF_JOB_RUN;
   job.diagnose = true;
   job.c = *c;
+  snprintf(job.shrink_key, sizeof job.shrink_key, "%s", shrink_key);
   single.processes = 1;
   single.evidence = pool->launcher ? NULL : tmpfile();
   const enum sf_status status = sf_pool_run_one(&single, &job, &result);
@@ -51,7 +52,7 @@ void sf_case_report(struct sf_report *report, const struct sf_case *c, const str
   sf_report_fact(report, subject->noun, NULL, "%d of %d judged%s", outcome->checked, outcome->checked + outcome->unchecked, ranks);
   add_case(report, c, outcome);
   if (told->evidence) sf_report_fact(report, "seed of the data", NULL, "%" PRId64, (int64_t)c->seed);
-  sf_text_append(&item->name, "%s", told->path);
+  sf_text_append(&item->name, "%s", told->name);
   item->seconds = outcome->seconds;
   sf_text_append(&item->text, "%s", told->text);
   sf_finding_message(&item->message, NULL, outcome->text, &outcome->diagnosis);

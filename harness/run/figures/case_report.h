@@ -6,13 +6,15 @@
 #include "harness/run/report/report.h"
 #include "harness/run/trial/evidence.h"
 
-/* Lets a process of its own run the case, diagnose what it finds, and leave evidence. outcome: what came of it. Fails as sf_pool_run_one,
- * with a line that says why; a lack of evidence is no failure. evidence: zeroed. */
-enum sf_status sf_case_show(struct sf_evidence *evidence, struct sf_outcome *outcome, const struct sf_case *c,
+/* Lets a process of its own run the case, diagnose what it finds, and leave evidence. outcome: what came of it. shrink_key: of the culprit
+ * to tell of; "": the one that the case expects. Fails as sf_pool_run_one, with a line that says why; a lack of evidence is no failure.
+ * evidence: zeroed. */
+enum sf_status sf_case_show(struct sf_evidence *evidence, struct sf_outcome *outcome, const struct sf_case *c, const char *shrink_key,
                             const struct sf_pool_options *pool, struct sf_error *error) SF_MUST_USE;
 
 /* What is told of a case beside its outcome. */
 struct sf_case_told {
+  const char *name;                   /* the heading: a signature, or the path */
   const char *path;                   /* of its file */
   const char *replay_options;         /* NULL, or what a replay needs beside it */
   const char *text;                   /* the report for people */

@@ -64,9 +64,10 @@ static struct row *row_of(struct network *n, const struct sf_trace_name *name) {
   return row ? row : add_row(n, name->subject, is_module ? length : last);
 }
 
-static void add_tensor(struct network *n, const struct sf_evidence_tensor *tensor) {
+/* Outputs of modules come first, in the order in which the reference computes them: they order the rows. */
+static void add_tensor(struct network *n, const struct sf_evidence_tensor *tensor, bool of_outputs) {
   struct sf_trace_name name;
-  if (!sf_trace_name_parse(&name, tensor->name)) return;
+  if (!sf_trace_name_parse(&name, tensor->name) || (name.kind == SF_KIND_ACT) != of_outputs) return;
   struct row *row = row_of(n, &name);
   if (!row) return;
   struct cell *cell = &row->cells[column_of_kind[name.kind]];
@@ -104,7 +105,7 @@ static void choose_rows(struct network *n) {
 
 /* --- drawing ------------------------------------------------------------------------------------------------------ */
 
-enum { NAMES = 262, COLUMN = 104, BARS = 62, GAP = 8, HEAD_HEIGHT = 44 };
+enum { NAMES = 244, COLUMN = 117, BARS = 62, GAP = 8, HEAD_HEIGHT = 44 };
 /* Decades of error over tolerance that a bar has room for; the alarm is at 1. */
 static const double LOW = -3, HIGH = 6;
 
@@ -190,7 +191,8 @@ static int32_t draw_rows(struct sf_svg *svg, const struct network *n) {
 void sf_figure_network(struct sf_text *out, const struct sf_finding_view *view) {
   struct network n = {0};
   struct sf_svg svg;
-  for (int32_t i = 0; i < view->evidence->tensor_count; i++) add_tensor(&n, &view->evidence->tensors[i]);
+  for (int turn = 0; turn < 2; turn++)
+    for (int32_t i = 0; i < view->evidence->tensor_count; i++) add_tensor(&n, &view->evidence->tensors[i], turn == 0);
   light(&n, view->culprit);
   for (int32_t i = 0; i < view->further_count; i++) light(&n, &view->further[i]);
   if (n.count > 0 && view->evidence->tensor_count > 0) {

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { PANEL_WIDTH = 288, PANEL_HEIGHT = 208, CELL_MAX = 26, LEFT = 44, TOP = 36, LEGEND = 46, SWATCH = 12, RIGHT = 4 };
+enum { PANEL_WIDTH = 288, PANEL_HEIGHT = 208, CELL_MAX = 22, LEFT = 36, TOP = 36, LEGEND = 46, SWATCH = 12, RIGHT = 4 };
 
 struct panel {
   const struct sf_picture *picture;
@@ -45,6 +45,18 @@ static bool same_holders(const struct sf_picture *picture, int32_t a, int32_t b)
   for (int32_t i = 0; i < picture->holder_count; i++)
     if (sf_picture_holds(&picture->holders[i], a) != sf_picture_holds(&picture->holders[i], b)) return false;
   return true;
+}
+
+static bool has_borders(const struct sf_picture *picture) {
+  for (int32_t i = 1; i < picture->rows * picture->cols; i++)
+    if (!same_holders(picture, 0, i)) return true;
+  return false;
+}
+
+static bool has_holes(const struct sf_picture *picture) {
+  for (int32_t i = 0; i < picture->rows * picture->cols; i++)
+    if (!isfinite(picture->want[i]) || !isfinite(picture->got[i])) return true;
+  return false;
 }
 
 static void append_border(struct panel *p, enum sf_colour colour, double width) {
@@ -88,7 +100,7 @@ static void append_legend(struct panel *p, enum sf_colour first, int count, cons
 }
 
 static void begin_panel(struct panel *p, struct sf_text *out, const struct sf_picture *picture, const char *title) {
-  enum { LEAST = 250 }; /* so that titles and legends have room */
+  enum { LEAST = 224 }; /* so that titles and legends have room */
   const double by_width = (double)PANEL_WIDTH / picture->cols, by_height = (double)PANEL_HEIGHT / picture->rows;
   *p = (struct panel){.picture = picture};
   p->cell = floor(fmin(CELL_MAX, fmin(by_width, by_height)));
@@ -102,7 +114,7 @@ static void begin_panel(struct panel *p, struct sf_text *out, const struct sf_pi
 
 static void end_panel(struct panel *p, const int *colours) {
   sf_svg_cells(&p->svg, p->map, p->picture->rows, p->picture->cols, colours);
-  if (p->picture->holder_count > 1) {
+  if (has_borders(p->picture)) {
     append_border(p, SF_COLOUR_PAPER, 4);
     append_border(p, SF_COLOUR_INK, 1.6);
   }
@@ -152,12 +164,13 @@ void sf_figure_values(struct sf_text *out, const struct sf_picture *picture) {
   if (shape.rows < picture->of_rows)
     sf_text_append(&note, "Rows %" PRId64 " to %" PRId64 " of %" PRId64 ". ", picture->first_row, picture->first_row + shape.rows - 1,
                    picture->of_rows);
-  sf_text_append(&note, "%s", picture->holder_count > 1 ? "Lines are borders between what ranks hold. " : "");
+  sf_text_append(&note, "%s", has_borders(picture) ? "Lines are borders between what ranks hold. " : "");
   if (is_reduced)
     sf_text_append(
         &note, "%" PRId64 " x %" PRId64 " elements are drawn as %d x %d cells; a cell shows the element of its block that is off by most. ",
         shape.rows, shape.cols, picture->rows, picture->cols);
-  sf_text_append(&note, "The framed cell is off by most; hatched is what no rank holds or what is not finite.");
+  sf_text_append(&note, "The framed cell is off by most.%s",
+                 has_holes(picture) ? " Hatched is what no rank holds, or what is not finite." : "");
   sf_figure_begin(out, "The wrong tensor", "%s", note.data ? note.data : "");
   sf_text_append(out, "<div class=\"row\">\n");
   values_panel(out, picture, "expected", picture->want);

@@ -25,6 +25,12 @@ void sf_figures_of_outcome(struct sf_text *out, const struct sf_case *c, const s
 /* The error of a trace by module and step. Nothing where it has one step. */
 void sf_figures_of_steps(struct sf_text *out, const struct sf_evidence *evidence);
 
+/* A campaign: cases over time, how near clean tensors came to the alarm, which pairs of settings ran together, what could not be judged.
+ * Fails as readers of the store do, with a line that says why. */
+enum sf_status sf_figures_of_campaign(struct sf_text *out, struct sf_store *store, struct sf_error *error) SF_MUST_USE;
+/* Which pairs of settings ran together (sf_cover_count_append). */
+void sf_figure_pairs(struct sf_text *out, const char *pairs);
+
 /* --- parts of it ---------------------------------------------------------------------------------------------------- */
 
 /* What the elements should be and what they are. */

@@ -37,6 +37,7 @@ struct sf_framework_outcome {
   int32_t further_count;                /* of a case judged module by module: wrong tensors beside the first one */
   struct sf_culprit further[SF_CHECK_CULPRITS_MAX - 1];
   double seconds;
+  struct sf_tally tally;
   struct sf_evidence *evidence; /* NULL, or zeroed: where what the judgement saw is kept; borrowed */
 };
 

@@ -92,13 +92,27 @@ static enum sf_status culprit_of(struct sf_culprit *out, const struct sf_check_r
   return module_of(out->module, sizeof out->module, &result->tensor->name);
 }
 
+static enum sf_status tally_tensors(struct sf_tally *tally, const struct sf_check_report *report) {
+  enum sf_status status = SF_OK;
+  *tally = (struct sf_tally){.unjudged = ""};
+  for (int32_t i = 0; i < report->result_count && status == SF_OK; i++) {
+    const struct sf_check_result *r = &report->results[i];
+    char module[SF_MODULE_TEXT];
+    if (r->judged && !r->flagged) sf_tally_near(tally, sf_check_share(report, r));
+    if (r->judged) continue;
+    status = module_of(module, sizeof module, &r->tensor->name);
+    if (status == SF_OK) sf_tally_unjudged(tally, module);
+  }
+  return status;
+}
+
 static enum sf_status outcome_of_report(struct sf_framework_outcome *out, const struct sf_check_report *report) {
   out->verdict = report->verdict;
   out->judged = report->judged;
   out->not_judged = report->not_judged;
   out->findings = report->findings;
   out->further_count = report->culprit_count > 0 ? report->culprit_count - 1 : 0;
-  enum sf_status status = SF_OK;
+  enum sf_status status = tally_tensors(&out->tally, report);
   for (int32_t i = 0; i < report->culprit_count && status == SF_OK; i++)
     status = culprit_of(i == 0 ? &out->what : &out->further[i - 1], report, i);
   return status;

@@ -8,6 +8,7 @@
 #include "generators/codec.h"
 #include "generators/shrink.h"
 #include "harness/device/device.h"
+#include "harness/run/process/shrink_steps.h"
 #include "harness/run/trial/outcome.h"
 
 #include <stdio.h>
@@ -72,6 +73,7 @@ struct sf_job_result {
   char script[SF_SCRIPT_TEXT]; /* frameworks: a program that shows a diagnosed finding (SHRINK: of min); "" when the worker writes none */
   int32_t evaluations, budget; /* SHRINK: trials that shrinking took, of at most so many */
   bool minimal;                /* false: the budget ran out first */
+  char steps[SF_STEPS_TEXT];   /* SHRINK: its way (shrink_steps.h) */
 };
 
 struct sf_pool_options {

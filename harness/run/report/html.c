@@ -66,11 +66,30 @@ static void append_head(struct sf_text *out, const struct sf_report *report) {
   sf_text_append(out, "%s</style>\n</head>\n<body>\n<main>\n", style);
 }
 
+static void append_kicker(struct sf_text *out, const struct sf_report *report) {
+  sf_text_append(out, "<p class=\"kicker\">");
+  sf_html_append(out, "%s", report->title);
+  sf_text_append(out, "</p>\n");
+}
+
+static void append_facts(struct sf_text *out, const struct sf_report *report) {
+  if (report->fact_count == 0) return;
+  sf_text_append(out, "<dl>\n");
+  for (int32_t i = 0; i < report->fact_count; i++) {
+    sf_text_append(out, "<dt>");
+    sf_html_append(out, "%s", report->facts[i].name);
+    sf_text_append(out, "</dt><dd>");
+    sf_html_append(out, "%s%s", data_of(&report->facts[i].value), data_of(&report->facts[i].said));
+    sf_text_append(out, "</dd>\n");
+  }
+  sf_text_append(out, "</dl>\n");
+}
+
 static void append_verdict(struct sf_text *out, const struct sf_report *report) {
   const int32_t wrong = count_of(report, SF_REPORT_FAILED);
-  sf_text_append(out, "<header>\n<p class=\"kicker\">");
-  sf_html_append(out, "%s", report->title);
-  sf_text_append(out, "</p>\n<h1>");
+  sf_text_append(out, "<header>\n");
+  append_kicker(out, report);
+  sf_text_append(out, "<h1>");
   if (report->nothing.data)
     sf_text_append(out, "Not judged");
   else if (wrong > 0)
@@ -83,15 +102,8 @@ static void append_verdict(struct sf_text *out, const struct sf_report *report) 
     sf_html_append(out, "%s", report->nothing.data);
     sf_text_append(out, "</p>\n");
   }
-  if (report->fact_count > 0) sf_text_append(out, "<dl>\n");
-  for (int32_t i = 0; i < report->fact_count; i++) {
-    sf_text_append(out, "<dt>");
-    sf_html_append(out, "%s", report->facts[i].name);
-    sf_text_append(out, "</dt><dd>");
-    sf_html_append(out, "%s%s", data_of(&report->facts[i].value), data_of(&report->facts[i].said));
-    sf_text_append(out, "</dd>\n");
-  }
-  sf_text_append(out, "%s</header>\n", report->fact_count > 0 ? "</dl>\n" : "");
+  append_facts(out, report);
+  sf_text_append(out, "</header>\n");
 }
 
 static void append_tag(struct sf_text *out, const struct sf_report_item *item) {
@@ -115,12 +127,8 @@ static void append_list(struct sf_text *out, const struct sf_report *report) {
   sf_text_append(out, "</table>\n</section>\n");
 }
 
-static void append_item(struct sf_text *out, const struct sf_report_item *item, int32_t number, bool is_open) {
-  sf_text_append(out, "<section id=\"item-%d\">\n<details%s>\n<summary>", number, is_open ? " open=\"open\"" : "");
-  append_tag(out, item);
-  sf_text_append(out, "<h2>");
-  sf_html_append(out, "%s", data_of(&item->name));
-  sf_text_append(out, "</h2></summary>\n");
+/* What there is to read of an item below its name. */
+static void append_body(struct sf_text *out, const struct sf_report_item *item) {
   if (item->message.data) {
     sf_text_append(out, "<p class=\"lead\">");
     sf_html_append(out, "%s", item->message.data);
@@ -132,12 +140,50 @@ static void append_item(struct sf_text *out, const struct sf_report_item *item, 
     sf_html_append_lines(out, item->next.data);
     sf_text_append(out, "</pre>\n");
   }
+}
+
+static void append_text(struct sf_text *out, const struct sf_report_item *item) {
   if (item->text.data) {
     sf_text_append(out, "<details class=\"more\">\n<summary>The report as text</summary>\n<pre>");
     sf_html_append_lines(out, item->text.data);
     sf_text_append(out, "</pre>\n</details>\n");
   }
+}
+
+static void append_item(struct sf_text *out, const struct sf_report_item *item, int32_t number, bool is_open) {
+  sf_text_append(out, "<section id=\"item-%d\">\n<details%s>\n<summary>", number, is_open ? " open=\"open\"" : "");
+  append_tag(out, item);
+  sf_text_append(out, "<h2>");
+  sf_html_append(out, "%s", data_of(&item->name));
+  sf_text_append(out, "</h2></summary>\n");
+  append_body(out, item);
+  append_text(out, item);
   sf_text_append(out, "</details>\n</section>\n");
+}
+
+/* A page about one thing alone: its name is the heading, and what is true of the run comes last. */
+static void append_single(struct sf_text *out, const struct sf_report *report, const struct sf_report_item *item) {
+  append_kicker(out, report);
+  sf_text_append(out, "<p>");
+  append_tag(out, item);
+  sf_text_append(out, "</p>\n<h1>");
+  sf_html_append(out, "%s", data_of(&item->name));
+  sf_text_append(out, "</h1>\n");
+  append_body(out, item);
+  sf_text_append(out, "<h3>The run</h3>\n");
+  append_facts(out, report);
+  append_text(out, item);
+}
+
+/* The only item to be read, in a report without figures of its own; NULL: there are more, or none. */
+static const struct sf_report_item *single_of(const struct sf_report *report) {
+  const struct sf_report_item *single = NULL;
+  for (int32_t i = 0; i < report->item_count; i++) {
+    if (report->items[i].is_quiet) continue;
+    if (single) return NULL;
+    single = &report->items[i];
+  }
+  return report->figures.data || report->item_count > 1 ? NULL : single;
 }
 
 static void append_foot(struct sf_text *out) {
@@ -146,15 +192,23 @@ static void append_foot(struct sf_text *out) {
   sf_text_append(out, "</footer>\n");
 }
 
-enum sf_status sf_report_append_html(struct sf_text *out, const struct sf_report *report) {
+static void append_all(struct sf_text *out, const struct sf_report *report) {
   int32_t shown = 0;
   for (int32_t i = 0; i < report->item_count; i++) shown += !report->items[i].is_quiet;
-  append_head(out, report);
   append_verdict(out, report);
   sf_text_append(out, "%s", data_of(&report->figures));
   if (shown > 1) append_list(out, report);
   for (int32_t i = 0; i < report->item_count; i++)
     if (!report->items[i].is_quiet) append_item(out, &report->items[i], i, shown <= OPEN_MAX);
+}
+
+enum sf_status sf_report_append_html(struct sf_text *out, const struct sf_report *report) {
+  const struct sf_report_item *single = single_of(report);
+  append_head(out, report);
+  if (single)
+    append_single(out, report, single);
+  else
+    append_all(out, report);
   append_foot(out);
   sf_text_append(out, "</main>\n</body>\n</html>\n");
   return out->failed ? SF_ENOMEM : SF_OK;

@@ -4,7 +4,6 @@
 #include "harness/base/names.h"
 #include "harness/spec/mesh.h"
 
-#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -86,8 +85,8 @@ static struct sf_evidence_tensor *add_tensor(struct sf_evidence *evidence, const
   return added;
 }
 
-static void fill_state(struct sf_evidence_tensor *out, double by_tensor, double by_row, bool judged, bool flagged, const char *why_not) {
-  out->share = by_row > by_tensor || isnan(by_row) ? by_row : by_tensor;
+static void fill_state(struct sf_evidence_tensor *out, double share, bool judged, bool flagged, const char *why_not) {
+  out->share = share;
   out->judged = judged;
   out->flagged = flagged;
   if (!judged) snprintf(out->why_not, sizeof out->why_not, "%s", why_not ? why_not : "not judged");
@@ -102,14 +101,13 @@ enum sf_status sf_evidence_of_judgement(struct sf_evidence *evidence, const stru
     sf_trace_id_text(name, sizeof name, catalog, r->id);
     struct sf_evidence_tensor *tensor = add_tensor(evidence, name);
     if (!tensor) return SF_ENOMEM;
-    fill_state(tensor, r->fro_ratio / sf_factors.fro, r->row_ratio / sf_factors.row_isolated, r->judged, r->flagged, r->why_not);
+    fill_state(tensor, sf_tensor_share(r), r->judged, r->flagged, r->why_not);
   }
   return SF_OK;
 }
 
 enum sf_status sf_evidence_of_check(struct sf_evidence *evidence, const struct sf_check_report *report,
                                     const struct sf_trace_set *candidate) {
-  const double row = candidate->isolated || report->anchored ? sf_factors.row_isolated : sf_factors.row_e2e;
   enum sf_status status = SF_OK;
   evidence->ranks = candidate->ranks < SF_EVIDENCE_RANKS ? candidate->ranks : SF_EVIDENCE_RANKS;
   for (int32_t i = 0; i < candidate->group_count && i < SF_EVIDENCE_GROUPS; i++)
@@ -119,7 +117,7 @@ enum sf_status sf_evidence_of_check(struct sf_evidence *evidence, const struct s
     const struct sf_check_result *r = &report->results[i];
     struct sf_evidence_tensor *tensor = add_tensor(evidence, r->tensor->text);
     if (!tensor) return SF_ENOMEM;
-    fill_state(tensor, r->tensor_ratio / sf_factors.fro, r->row_ratio / row, r->judged, r->flagged, r->why_not);
+    fill_state(tensor, sf_check_share(report, r), r->judged, r->flagged, r->why_not);
   }
   for (int32_t i = 0; i < report->culprit_count && status == SF_OK; i++) {
     const struct sf_check_culprit *culprit = &report->culprits[i];

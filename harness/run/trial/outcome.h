@@ -7,6 +7,7 @@
 #include "harness/run/opfuzz/op_outcome.h"
 #include "harness/run/trial/pattern.h"
 #include "harness/run/trial/signature.h"
+#include "harness/run/trial/tally.h"
 #include "oracles/diagnose/diagnose.h"
 #include "oracles/judge/flat_bound.h"
 
@@ -55,6 +56,7 @@ struct sf_outcome {
   struct sf_op_outcome operation; /* of a case of an operation */
   /* always */
   int32_t ranks, checked, unchecked;
+  struct sf_tally tally;
   int64_t mutant_fired;       /* calls that a mutant changed, over all ranks */
   uint64_t mutant_outputs;    /* hash of what those calls gave, rank by rank */
   uint64_t trace_hash;        /* over every traced byte in order; 0 unless asked for */

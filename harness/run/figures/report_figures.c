@@ -1,0 +1,78 @@
+#include "harness/run/figures/report_figures.h"
+
+#include "harness/base/sinks.h"
+#include "harness/run/figures/figures.h"
+#include "harness/run/process/subject.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A line in place of pictures. */
+static void say(struct sf_text *out, const char *format, const char *text) {
+  sf_text_append(out, "<p class=\"note\">");
+  sf_html_append(out, format, text);
+  sf_text_append(out, "</p>\n");
+}
+
+static enum sf_status show(const struct sf_figures_source *source, struct sf_evidence *evidence, struct sf_outcome *outcome,
+                           struct sf_case *c, const char *shrink_key, struct sf_error *error) {
+  return source->show ? source->show(source->context, evidence, outcome, c, shrink_key, error)
+                      : sf_case_show(evidence, outcome, c, shrink_key, source->pool, error);
+}
+
+/* A case that hangs would take its deadline again, and a flaky one may show anything. */
+static bool runs_again(const struct sf_store_finding *finding) {
+  static const char *const not_again[] = {"hang/", "flaky/"};
+  for (size_t i = 0; i < sizeof not_again / sizeof not_again[0]; i++)
+    if (strncmp(finding->signature, not_again[i], strlen(not_again[i])) == 0) return false;
+  return true;
+}
+
+static void add_finding(struct sf_report_item *item, const struct sf_figures_source *source, const struct sf_store_finding *finding) {
+  static struct sf_outcome outcome;
+  struct sf_evidence evidence = {0};
+  struct sf_error error = {SF_OK, ""};
+  struct sf_case c;
+  const char *json = finding->min_json ? finding->min_json : finding->case_json;
+  if (!runs_again(finding)) {
+    say(&item->figures, "%s", "Hangs and flaky findings are not run again for pictures.");
+    return;
+  }
+  enum sf_status status = sf_case_from_json(&c, json, strlen(json), "", &error);
+  memset(&outcome, 0, sizeof outcome);
+  if (status == SF_OK) status = show(source, &evidence, &outcome, &c, finding->shrink_key, &error);
+  if (status == SF_OK && outcome.status != SF_OK) {
+    error = sf_outcome_error(&outcome);
+    status = outcome.status;
+  }
+  if (status != SF_OK)
+    say(&item->figures, "The case could not be run again for pictures: %s", *error.text ? error.text : sf_status_text(status));
+  else if (outcome.verdict != SF_VERDICT_FINDING)
+    say(&item->figures, "Run again for this page, the case did not fail: %s.", sf_verdict_name(outcome.verdict));
+  else
+    sf_figures_of_outcome(&item->figures, &c, &outcome, &evidence, finding->steps);
+  sf_evidence_destroy(&evidence);
+}
+
+enum sf_status sf_report_add_figures(struct sf_report *report, const struct sf_figures_source *source, struct sf_error *error) {
+  const struct sf_store_options options = {.path = source->store_path, .mode = SF_STORE_READ};
+  struct sf_store *store = NULL;
+  int32_t shown = 0;
+  enum sf_status status = sf_store_open(&store, &options, error);
+  if (status != SF_OK) return status;
+  status = sf_figures_of_campaign(&report->figures, store, error);
+  for (int32_t i = 0; i < report->item_count && status == SF_OK; i++) {
+    struct sf_report_item *item = &report->items[i];
+    struct sf_store_finding finding;
+    bool found = false;
+    if (item->is_quiet || !item->name.data || !item->next.data) continue;
+    status = sf_store_find(store, &finding, &found, item->name.data, error);
+    if (status != SF_OK || !found) continue;
+    if (shown++ < SF_FIGURES_FINDINGS_MAX)
+      add_finding(item, source, &finding);
+    else
+      say(&item->figures, "%s", "There are pictures of the first findings only.");
+  }
+  sf_store_close(store);
+  return status;
+}
