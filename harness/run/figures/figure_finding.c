@@ -1,7 +1,9 @@
 /* The page's part about one finding, in the order in which one reads it: cause, the worst element, the values, the network, the ranks, the
  * way of the shrinker. */
+#include "harness/base/alloc.h"
 #include "harness/base/sinks.h"
 #include "harness/run/figures/figures.h"
+#include "harness/run/framework/framework_judge.h"
 #include "harness/run/plot/chart.h"
 
 #include <inttypes.h>
@@ -80,7 +82,11 @@ static void append_further(struct sf_text *out, const struct sf_finding_view *vi
 void sf_figures_of_finding(struct sf_text *out, const struct sf_finding_view *view) {
   const struct sf_culprit *culprit = view->culprit;
   const struct sf_picture *picture = sf_evidence_find_picture(view->evidence, culprit->first_id);
+  const size_t what = strcspn(culprit->text, "\n");
   const int32_t worst = culprit->diagnosis.numbers.elements.all > 0 ? culprit->diagnosis.numbers.worst_rank : culprit->rank;
+  sf_text_append(out, "<p class=\"lead\">");
+  sf_html_append(out, "%.*s", (int)what, culprit->text);
+  sf_text_append(out, "</p>\n");
   append_cause(out, view);
   sf_text_append(out, "<h3>What is wrong</h3>\n<dl>\n");
   append_wrong(out, culprit);
@@ -92,6 +98,25 @@ void sf_figures_of_finding(struct sf_text *out, const struct sf_finding_view *vi
   sf_figure_network(out, view);
   sf_figure_ranks(out, view->evidence, culprit->signature, picture, worst);
   sf_figure_steps(out, view->steps);
+}
+
+enum sf_status sf_figures_of_check(struct sf_text *out, const struct sf_check_report *report, const struct sf_trace_set *candidate) {
+  struct sf_evidence evidence = {0};
+  struct sf_culprit *culprits = sf_alloc((size_t)(report->culprit_count + 1) * sizeof *culprits);
+  enum sf_status status = culprits ? sf_evidence_of_check(&evidence, report, candidate) : SF_ENOMEM;
+  for (int32_t i = 0; i < report->culprit_count && status == SF_OK; i++) status = sf_framework_culprit(&culprits[i], report, i);
+  const struct sf_finding_view view = {.culprit = culprits,
+                                       .further = culprits ? culprits + 1 : NULL,
+                                       .further_count = report->culprit_count > 0 ? report->culprit_count - 1 : 0,
+                                       .evidence = &evidence};
+  if (status == SF_OK && report->culprit_count > 0)
+    sf_figures_of_finding(out, &view);
+  else if (status == SF_OK)
+    sf_figure_network(out, &view);
+  if (status == SF_OK) sf_figures_of_steps(out, &evidence);
+  sf_evidence_destroy(&evidence);
+  sf_free(culprits);
+  return status;
 }
 
 void sf_figures_of_outcome(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome,

@@ -202,7 +202,8 @@ void sf_figure_network(struct sf_text *out, const struct sf_finding_view *view) 
         out, "From input to loss",
         "Error over what is allowed, for each module's output (forward), the gradient of its input (backward), its weight gradients, "
         "and the step. The scale is logarithmic, from 0.001 to a million; beyond the line at 1 a tensor is wrong. Of several "
-        "steps and microbatches the worst is shown. Modules that are wrong by themselves are marked.");
+        "steps and microbatches the worst is shown. The noise of a clean tensor is measured only until it is clear, so its bar may be too "
+        "long, never too short. Modules that are wrong by themselves are marked.");
     sf_svg_begin(&svg, out, NAMES + COLUMN * COLUMN_COUNT + GAP, height, "errors of all modules");
     draw_rows(&svg, &n);
     draw_head(&svg, height);

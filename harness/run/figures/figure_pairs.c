@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BINS_MAX = 512, FIELDS_MAX = 160, NAME_TEXT = 64, HOLES_SHOWN = 24, NAMES = 210, CELL = 8 };
+enum { BINS_MAX = 512, FIELDS_MAX = 160, NAME_TEXT = 64, HOLES_SHOWN = 24, NAMES = 226, CELL = 7, LINE = 12 };
 
 /* A bin is a field with values; its states are those of its pairs with the bins before it. */
 struct bin {
@@ -82,17 +82,16 @@ static void draw(struct sf_text *out, const struct matrix *m) {
   }
   for (int32_t a = 0; a < n; a++)
     for (int32_t b = 0; b < n; b++) colours[a * n + b] = b < a ? colour_of(m->shares[a][b]) : -1;
-  const double step = CELL < 12 ? 12 : CELL; /* lines of names need more than cells */
-  const double height = step * n;
-  sf_svg_begin(&svg, out, NAMES + size + 8, height + 60, "share of pairs of settings that ran together, field by field");
-  sf_svg_cells(&svg, (struct sf_svg_box){NAMES, 4, size, height}, n, n, colours);
+  const double height = LINE * (double)n;
+  sf_svg_begin(&svg, out, size + NAMES, height + 64, "share of pairs of settings that ran together, field by field");
+  sf_svg_cells(&svg, (struct sf_svg_box){0, 4, size, height}, n, n, colours);
   for (int32_t i = 0; i < n; i++)
-    sf_svg_text(&svg, (struct sf_svg_label){NAMES - 8, step * (i + 1) + 1, SF_SVG_END, SF_COLOUR_INK, NAMES - 8, false}, m->fields[i]);
+    sf_svg_text(&svg, (struct sf_svg_label){CELL * (i + 1.0), LINE * (i + 1), SF_SVG_START, SF_COLOUR_INK, NAMES - 8, false}, m->fields[i]);
   for (int i = 0; i < SF_COLOUR_SIZES; i++) scale[i] = SF_COLOUR_M0 + i;
-  sf_svg_cells(&svg, (struct sf_svg_box){NAMES, height + 18, 84, 14}, 1, SF_COLOUR_SIZES, scale);
-  sf_svg_frame(&svg, (struct sf_svg_box){NAMES, height + 18, 84, 14}, SF_COLOUR_LINE, 1);
-  sf_svg_text(&svg, (struct sf_svg_label){NAMES, height + 48, SF_SVG_START, SF_COLOUR_SOFT, 80, false}, "all ran");
-  sf_svg_text(&svg, (struct sf_svg_label){NAMES + 84, height + 48, SF_SVG_START, SF_COLOUR_SOFT, 120, false}, "none ran");
+  sf_svg_cells(&svg, (struct sf_svg_box){1, height + 22, 84, 14}, 1, SF_COLOUR_SIZES, scale);
+  sf_svg_frame(&svg, (struct sf_svg_box){1, height + 22, 84, 14}, SF_COLOUR_MARK, 1);
+  sf_svg_text(&svg, (struct sf_svg_label){0, height + 52, SF_SVG_START, SF_COLOUR_SOFT, 80, false}, "all ran");
+  sf_svg_text(&svg, (struct sf_svg_label){84, height + 52, SF_SVG_START, SF_COLOUR_SOFT, 120, false}, "none ran");
   sf_svg_end(&svg);
   sf_free(colours);
 }
@@ -140,8 +139,8 @@ void sf_figure_pairs(struct sf_text *out, const char *pairs) {
     char run[SF_CHART_NUMBER_TEXT], all[SF_CHART_NUMBER_TEXT];
     sf_figure_begin(
         out, "Pairs of settings that ran together",
-        "%s of %s pairs ran in some case (%.1f %%). A cell is two fields, a row and the column with the same number from the left; the "
-        "darker it is, the more pairs of their values have not run together.",
+        "%s of %s pairs ran in some case (%.1f %%). A field's name ends its row and heads its column; the darker a cell, the more "
+        "pairs of values of its two fields have not run together.",
         sf_chart_count(run, m->all.run), sf_chart_count(all, m->all.all), 100.0 * m->all.run / m->all.all);
     draw(out, m);
     sf_figure_end(out);

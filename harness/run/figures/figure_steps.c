@@ -13,9 +13,8 @@
 
 /* --- shrinking ---------------------------------------------------------------------------------------------------- */
 
-static void append_step(struct sf_text *out, int32_t number, const char *line, size_t length) {
-  const bool kept = *line == '+';
-  sf_text_append(out, "<tr><td class=\"number\">%d</td><td>%s</td><td>", number, kept ? "kept" : "no");
+static void append_step(struct sf_text *out, int32_t number, const char *line, size_t length, bool all) {
+  sf_text_append(out, "<tr><td class=\"number\">%d</td>%s<td>", number, !all ? "" : *line == '+' ? "<td>yes</td>" : "<td>no</td>");
   sf_html_append(out, "%.*s", (int)length - 1, line + 1);
   sf_text_append(out, "</td></tr>\n");
 }
@@ -23,11 +22,11 @@ static void append_step(struct sf_text *out, int32_t number, const char *line, s
 /* Rows of the steps; only those that were kept, or all. */
 static void append_steps(struct sf_text *out, const char *steps, bool all) {
   int32_t number = 0;
-  sf_text_append(out, "<table>\n<tr><th class=\"number\">trial</th><th>kept</th><th>what became smaller</th></tr>\n");
+  sf_text_append(out, "<table>\n<tr><th class=\"number\">trial</th>%s<th>what became smaller</th></tr>\n", all ? "<th>kept</th>" : "");
   for (const char *line = steps; *line;) {
     const size_t length = strcspn(line, "\n");
     number++;
-    if (length > 0 && (all || *line == '+')) append_step(out, number, line, length);
+    if (length > 0 && (all || *line == '+')) append_step(out, number, line, length, all);
     line += length + (line[length] == '\n');
   }
   sf_text_append(out, "</table>\n");

@@ -22,7 +22,10 @@ void sf_figures_of_finding(struct sf_text *out, const struct sf_finding_view *vi
 /* The same of what a case showed. */
 void sf_figures_of_outcome(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome,
                            const struct sf_evidence *evidence, const char *steps);
-/* The error of a trace by module and step. Nothing where it has one step. */
+/* The same of a judged trace, its errors by layer and step first. SF_ENOMEM. */
+enum sf_status sf_figures_of_check(struct sf_text *out, const struct sf_check_report *report,
+                                   const struct sf_trace_set *candidate) SF_MUST_USE;
+/* The error of a trace by layer and step. Nothing where it has one step. */
 void sf_figures_of_steps(struct sf_text *out, const struct sf_evidence *evidence);
 
 /* A campaign: cases over time, how near clean tensors came to the alarm, which pairs of settings ran together, what could not be judged.

@@ -76,7 +76,7 @@ static enum sf_status module_of(char *out, size_t size, const struct sf_trace_na
   return status;
 }
 
-static enum sf_status culprit_of(struct sf_culprit *out, const struct sf_check_report *report, int32_t which) {
+enum sf_status sf_framework_culprit(struct sf_culprit *out, const struct sf_check_report *report, int32_t which) {
   const struct sf_check_result *result = &report->results[report->culprits[which].result];
   *out = (struct sf_culprit){.cls = result->cls,
                              .kind = result->tensor->name.kind,
@@ -114,7 +114,7 @@ static enum sf_status outcome_of_report(struct sf_framework_outcome *out, const 
   out->further_count = report->culprit_count > 0 ? report->culprit_count - 1 : 0;
   enum sf_status status = tally_tensors(&out->tally, report);
   for (int32_t i = 0; i < report->culprit_count && status == SF_OK; i++)
-    status = culprit_of(i == 0 ? &out->what : &out->further[i - 1], report, i);
+    status = sf_framework_culprit(i == 0 ? &out->what : &out->further[i - 1], report, i);
   return status;
 }
 

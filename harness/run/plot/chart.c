@@ -120,7 +120,7 @@ void sf_chart_histogram(struct sf_text *out, const char *what, const struct sf_c
   }
   const double limit = inside.x + width * (h->limit - h->low) / h->step;
   sf_svg_line(&svg, limit, inside.y - 4, limit, inside.y + inside.height, SF_COLOUR_BAD, 2);
-  sf_svg_text(&svg, (struct sf_svg_label){limit - 6, inside.y + 8, SF_SVG_END, SF_COLOUR_BAD, 200, false}, h->limit_name);
+  sf_svg_text(&svg, (struct sf_svg_label){limit + 6, inside.y + 8, SF_SVG_START, SF_COLOUR_BAD, 200, false}, h->limit_name);
   name_x_axis(&svg, h->axis_name);
   sf_svg_end(&svg);
 }

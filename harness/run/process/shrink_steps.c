@@ -2,6 +2,8 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
+#include "harness/base/sinks.h"
+#include "harness/base/utf8.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -67,16 +69,18 @@ static json_t *json_of(const struct sf_case *c) {
 }
 
 void sf_steps_note(char steps[SF_STEPS_TEXT], const struct sf_case *from, const struct sf_case *to, bool kept) {
-  enum { LINE_MAX = 200, FOR_KEPT = SF_STEPS_TEXT / 4 };
-  const size_t length = strlen(steps), room = SF_STEPS_TEXT - length - (kept ? 0 : FOR_KEPT);
-  if (length + (kept ? 0 : FOR_KEPT) + LINE_MAX + 3 > SF_STEPS_TEXT) return;
-  struct sf_text change = {0};
+  enum { LINE_MAX = 320, END = 6, FOR_KEPT = SF_STEPS_TEXT / 4 };
+  const size_t length = strlen(steps), room = SF_STEPS_TEXT - length;
+  if (room < (kept ? 0 : FOR_KEPT) + LINE_MAX + END) return;
+  struct sf_text change = {0}, line = {0};
   json_t *before = json_of(from), *after = json_of(to);
   if (before && after) compare(&change, NULL, before, after);
-  for (char *at = change.data; at && *at; at++)
-    if (*at == '\n') *at = ' ';
-  if (change.data) snprintf(steps + length, room, "%c%.*s\n", kept ? '+' : '-', LINE_MAX, change.data);
+  sf_line_append(&line, "%s", change.data ? change.data : "");
+  if (line.data)
+    snprintf(steps + length, room, "%c%.*s%s\n", kept ? '+' : '-', (int)sf_utf8_cut(line.data, LINE_MAX), line.data,
+             line.length > LINE_MAX ? " .." : "");
   json_decref(before);
   json_decref(after);
   sf_text_destroy(&change);
+  sf_text_destroy(&line);
 }

@@ -5,7 +5,7 @@
 
 #include "harness/spec/case.h"
 
-enum { SF_STEPS_TEXT = 8192 };
+enum { SF_STEPS_TEXT = 12288 };
 
 /* Appends the line of a trial that led from one case to another. When there is little room left only those that were kept have lines, and
  * when there is none nothing has. */

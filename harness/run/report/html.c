@@ -38,9 +38,9 @@ static const char style[] =
     ".row{display:flex;flex-wrap:wrap;gap:20px 28px}\n"
     "svg{display:block}\n"
     "table{border-collapse:collapse;font-size:14px;width:100%}\n"
-    "th{text-align:left;font-weight:600;color:var(--soft)}\n"
+    "th{text-align:left;font-weight:600;color:var(--soft);white-space:nowrap}\n"
     "th,td{padding:5px 14px 5px 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}\n"
-    "td.number,th.number{text-align:right;white-space:nowrap}\n"
+    "td.number,th.number{text-align:right;white-space:nowrap;width:1%}\n"
     "a{color:var(--calm)}\n"
     "summary{cursor:pointer;overflow-wrap:anywhere}\n"
     "summary h2{display:inline}\n"
@@ -114,7 +114,7 @@ static void append_tag(struct sf_text *out, const struct sf_report_item *item) {
 }
 
 static void append_list(struct sf_text *out, const struct sf_report *report) {
-  sf_text_append(out, "<section>\n<h2>What there is</h2>\n<table>\n<tr><th>state</th><th>what</th></tr>\n");
+  sf_text_append(out, "<section>\n<h2>Findings</h2>\n<table>\n<tr><th>state</th><th>what</th></tr>\n");
   for (int32_t i = 0; i < report->item_count; i++) {
     const struct sf_report_item *item = &report->items[i];
     if (item->is_quiet) continue;
@@ -124,12 +124,13 @@ static void append_list(struct sf_text *out, const struct sf_report *report) {
     sf_html_append(out, "%s", data_of(&item->name));
     sf_text_append(out, "</a></td></tr>\n");
   }
-  sf_text_append(out, "</table>\n</section>\n");
+  sf_text_append(out, "</table>\n%s</section>\n",
+                 report->figures.data ? "<p class=\"note\"><a href=\"#run\">The campaign</a> stands below them.</p>\n" : "");
 }
 
 /* What there is to read of an item below its name. */
 static void append_body(struct sf_text *out, const struct sf_report_item *item) {
-  if (item->message.data) {
+  if (item->message.data && !item->figures.data) {
     sf_text_append(out, "<p class=\"lead\">");
     sf_html_append(out, "%s", item->message.data);
     sf_text_append(out, "</p>\n");
@@ -196,10 +197,10 @@ static void append_all(struct sf_text *out, const struct sf_report *report) {
   int32_t shown = 0;
   for (int32_t i = 0; i < report->item_count; i++) shown += !report->items[i].is_quiet;
   append_verdict(out, report);
-  sf_text_append(out, "%s", data_of(&report->figures));
   if (shown > 1) append_list(out, report);
   for (int32_t i = 0; i < report->item_count; i++)
     if (!report->items[i].is_quiet) append_item(out, &report->items[i], i, shown <= OPEN_MAX);
+  if (report->figures.data) sf_text_append(out, "<section id=\"run\">\n<h2>The campaign</h2>\n%s</section>\n", report->figures.data);
 }
 
 enum sf_status sf_report_append_html(struct sf_text *out, const struct sf_report *report) {

@@ -239,7 +239,7 @@ static void describe_inconclusive(struct sf_outcome *outcome) {
 static void tally_tensors(struct sf_tally *tally, const struct sf_catalog *catalog, const struct sf_judgement *judgement) {
   for (int32_t i = 0; i < judgement->result_count; i++) {
     const struct sf_tensor_result *r = &judgement->results[i];
-    if (r->judged && !r->flagged) sf_tally_near(tally, sf_tensor_share(r));
+    if (r->judged && !r->flagged && r->level >= SF_LEVEL_FULL) sf_tally_near(tally, sf_tensor_share(r));
     if (!r->judged && r->expected) sf_tally_unjudged(tally, sf_modules[catalog->modules[r->expected->spec.module].cls].name);
   }
 }

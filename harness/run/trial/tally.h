@@ -7,7 +7,8 @@
 
 enum { SF_UNJUDGED_TEXT = 192 };
 struct sf_tally {
-  double closest;                  /* the largest error over what is allowed, of those that are not wrong; 0: none, or not noted */
+  double closest;                  /* the largest error over what is allowed, of those that are not wrong; 0: none, or not noted. Only of
+                                      those whose noise level is of all perturbed runs: what fewer runs clear may seem near, and is not */
   char unjudged[SF_UNJUDGED_TEXT]; /* "loss=2 mlp.router=1": module and number of tensors, as many as there is room for */
 };
 /* A tensor that was judged and is not wrong. */
