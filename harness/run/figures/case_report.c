@@ -56,6 +56,7 @@ void sf_case_report(struct sf_report *report, const struct sf_case *c, const str
   item->seconds = outcome->seconds;
   sf_text_append(&item->text, "%s", told->text);
   sf_finding_message(&item->message, NULL, outcome->text, &outcome->diagnosis);
+  item->has_command = true;
   sf_replay_append(&item->next, told->path, told->replay_options, 0);
   if (told->evidence) sf_figures_of_outcome(&item->figures, c, outcome, told->evidence, told->steps);
 }

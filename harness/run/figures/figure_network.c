@@ -81,7 +81,9 @@ static void light(struct network *n, const struct sf_culprit *culprit) {
   struct sf_trace_name name;
   if (!sf_trace_name_parse(&name, culprit->first_id)) return;
   struct row *row = row_of(n, &name);
-  if (row) row->is_guilty = true;
+  if (!row) return;
+  row->is_guilty = true; /* structure, such as replicas that differ, flags no distance */
+  row->cells[column_of_kind[name.kind]].flagged = true;
 }
 
 static bool is_wrong(const struct row *row) {

@@ -67,10 +67,14 @@ struct step_map {
   int64_t steps, per_cell;
 };
 
-/* The part of a subject before its last name, in layers "decoder.layers.3"; else the whole subject. */
+/* Where a tensor stands: "decoder.layers.3", or the module outside of layers. */
 static void layer_of(char out[MODULE_TEXT], const struct sf_trace_name *name) {
   int32_t length = name->subject_length < MODULE_TEXT - 1 ? name->subject_length : MODULE_TEXT - 1;
+  const bool is_of_param =
+      name->kind == SF_KIND_PARAM || name->kind == SF_KIND_WGRAD || name->kind == SF_KIND_MAIN_GRAD || name->kind == SF_KIND_PARAM_DELTA;
   snprintf(out, MODULE_TEXT, "%.*s", (int)length, name->subject);
+  char *last = is_of_param ? strrchr(out, '.') : NULL;
+  if (last) *last = '\0';
   char *at = strstr(out, "layers.");
   const size_t digits = at ? strspn(at + 7, "0123456789") : 0;
   if (digits > 0) at[7 + digits] = '\0';

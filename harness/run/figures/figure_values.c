@@ -100,7 +100,7 @@ static void append_legend(struct panel *p, enum sf_colour first, int count, cons
 }
 
 static void begin_panel(struct panel *p, struct sf_text *out, const struct sf_picture *picture, const char *title) {
-  enum { LEAST = 224 }; /* so that titles and legends have room */
+  enum { LEAST = 220 }; /* so that titles and legends have room */
   const double by_width = (double)PANEL_WIDTH / picture->cols, by_height = (double)PANEL_HEIGHT / picture->rows;
   *p = (struct panel){.picture = picture};
   p->cell = floor(fmin(CELL_MAX, fmin(by_width, by_height)));

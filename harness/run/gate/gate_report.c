@@ -30,6 +30,7 @@ static struct sf_report_item *add_item(struct sf_report *report, const struct sf
     sf_finding_message(&out->message, fails && item->state == SF_GATE_NEW ? item->name : NULL, *item->what ? item->what : item->text,
                        &item->diagnosis);
   sf_text_append(&out->text, "%s", item->text);
+  out->has_command = !is_stale;
   if (is_stale)
     sf_text_append(&out->next, "%s", item->text);
   else

@@ -35,7 +35,7 @@ static const char style[] =
     "section{border-top:1px solid var(--line);padding:28px 0}\n"
     "figure{margin:0}\n"
     ".scroll{overflow-x:auto;padding-bottom:4px}\n"
-    ".row{display:flex;flex-wrap:wrap;gap:20px 28px}\n"
+    ".row{display:flex;flex-wrap:wrap;gap:20px 24px}\n"
     "svg{display:block}\n"
     "table{border-collapse:collapse;font-size:14px;width:100%}\n"
     "th{text-align:left;font-weight:600;color:var(--soft);white-space:nowrap}\n"
@@ -114,7 +114,7 @@ static void append_tag(struct sf_text *out, const struct sf_report_item *item) {
 }
 
 static void append_list(struct sf_text *out, const struct sf_report *report) {
-  sf_text_append(out, "<section>\n<h2>Findings</h2>\n<table>\n<tr><th>state</th><th>what</th></tr>\n");
+  sf_text_append(out, "<section>\n<h2>Overview</h2>\n<table>\n<tr><th>state</th><th>what</th></tr>\n");
   for (int32_t i = 0; i < report->item_count; i++) {
     const struct sf_report_item *item = &report->items[i];
     if (item->is_quiet) continue;
@@ -137,9 +137,9 @@ static void append_body(struct sf_text *out, const struct sf_report_item *item) 
   }
   sf_text_append(out, "%s", data_of(&item->figures));
   if (item->next.data) {
-    sf_text_append(out, "<h3>See it again</h3>\n<pre class=\"command\">");
+    sf_text_append(out, item->has_command ? "<h3>See it again</h3>\n<pre class=\"command\">" : "<p class=\"note\">");
     sf_html_append_lines(out, item->next.data);
-    sf_text_append(out, "</pre>\n");
+    sf_text_append(out, item->has_command ? "</pre>\n" : "</p>\n");
   }
 }
 
@@ -171,7 +171,7 @@ static void append_single(struct sf_text *out, const struct sf_report *report, c
   sf_html_append(out, "%s", data_of(&item->name));
   sf_text_append(out, "</h1>\n");
   append_body(out, item);
-  sf_text_append(out, "<h3>The run</h3>\n");
+  if (report->fact_count > 0) sf_text_append(out, "<h3>The run</h3>\n");
   append_facts(out, report);
   append_text(out, item);
 }

@@ -23,6 +23,7 @@ struct sf_report_item {
   const char *group; /* which kind of thing: "corpus", "fuzz"; the program's own text, borrowed */
   const char *state; /* what became of it, in a word or two: "new", "known"; the same */
   enum sf_report_outcome outcome;
+  bool has_command; /* `next` is a command line */
   bool is_quiet; /* nothing is to be said of it: formats for people leave it out */
   double seconds;
   struct sf_text name;    /* a signature, a file */
