@@ -130,13 +130,13 @@ static void append_list(struct sf_text *out, const struct sf_report *report) {
 
 /* What there is to read of an item below its name. */
 static void append_body(struct sf_text *out, const struct sf_report_item *item) {
-  if (item->message.data && !item->figures.data) {
+  if (item->message.length > 0 && item->figures.length == 0) {
     sf_text_append(out, "<p class=\"lead\">");
     sf_html_append(out, "%s", item->message.data);
     sf_text_append(out, "</p>\n");
   }
   sf_text_append(out, "%s", data_of(&item->figures));
-  if (item->next.data) {
+  if (item->next.length > 0) {
     sf_text_append(out, item->has_command ? "<h3>See it again</h3>\n<pre class=\"command\">" : "<p class=\"note\">");
     sf_html_append_lines(out, item->next.data);
     sf_text_append(out, item->has_command ? "</pre>\n" : "</p>\n");
@@ -144,7 +144,7 @@ static void append_body(struct sf_text *out, const struct sf_report_item *item) 
 }
 
 static void append_text(struct sf_text *out, const struct sf_report_item *item) {
-  if (item->text.data) {
+  if (item->text.length > 0) {
     sf_text_append(out, "<details class=\"more\">\n<summary>The report as text</summary>\n<pre>");
     sf_html_append_lines(out, item->text.data);
     sf_text_append(out, "</pre>\n</details>\n");

@@ -194,7 +194,8 @@ enum sf_status sf_store_add_shrink(struct sf_store *store, const char *shrink_ke
 
 enum sf_status sf_store_set_pairs(struct sf_store *store, const char *pairs, struct sf_error *error) {
   return sf_store_write(
-      store, error, "INSERT INTO meta(key, value) VALUES('pairs', ?) ON CONFLICT(key) DO UPDATE SET value = excluded.value", "t", pairs);
+      store, error, "INSERT INTO meta(key, value) VALUES('pairs', coalesce(?, '')) ON CONFLICT(key) DO UPDATE SET value = excluded.value",
+      "t", pairs);
 }
 
 /* --- reading ---------------------------------------------------------------------------------------------------------------- */

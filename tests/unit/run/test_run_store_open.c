@@ -80,9 +80,9 @@ static void test_store_open_newer_schema_refused(void **state) {
   sf_store_close(open_ok(f->path, SF_STORE_CREATE));
   execute(f->path, "PRAGMA user_version = 9");
   const struct sf_store_options options = options_make(f->path, SF_STORE_RESUME);
-  open_refused(&options, SF_EINPUT, "schema version 8; this shardfuzz reads versions 2 to 7");
+  open_refused(&options, SF_EINPUT, "schema version 9; this shardfuzz reads versions 2 to 8");
   execute(f->path, "PRAGMA user_version = 1");
-  open_refused(&options, SF_EINPUT, "schema version 1; this shardfuzz reads versions 2 to 7");
+  open_refused(&options, SF_EINPUT, "schema version 1; this shardfuzz reads versions 2 to 8");
 }
 
 /* Takes away what came after a version. */
@@ -263,7 +263,7 @@ static void test_store_merge_takes_a_store_of_version_2(void **state) {
   sf_store_close(open_ok(f->other, SF_STORE_CREATE));
   assert_int_equal(sf_store_merge(&report, f->joined, paths, 2, NULL), SF_OK);
   assert_int_equal(report.verdicts, 1);
-  assert_int_equal(query(f->joined, "PRAGMA user_version"), 7);
+  assert_int_equal(query(f->joined, "PRAGMA user_version"), 8);
   assert_int_equal(query(f->joined, "SELECT count(*) FROM finding WHERE diagnosis IS NULL"), 1);
   assert_int_equal(query(f->path, "PRAGMA user_version"), 2);
 }
