@@ -1,3 +1,4 @@
-# cmake -DOUT=FILE -DSOURCE=DIR -P commit.cmake: writes the commit that is built into a header, and leaves the file alone while it is the same.
-execute_process(COMMAND git rev-parse --short=12 HEAD WORKING_DIRECTORY ${SOURCE} OUTPUT_VARIABLE commit ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
-file(CONFIGURE OUTPUT ${OUT} CONTENT "#define SF_COMMIT \"${commit}\"\n")
+# cmake -DIN=FILE -DOUT=FILE -DSOURCE=DIR -DVERSION=X -P commit.cmake: writes IN with @VERSION@ and @COMMIT@ filled in, and leaves OUT alone
+# while it is the same.
+execute_process(COMMAND git rev-parse --short=12 HEAD WORKING_DIRECTORY ${SOURCE} OUTPUT_VARIABLE COMMIT ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+configure_file(${IN} ${OUT} @ONLY)

@@ -3,7 +3,7 @@
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/figures/report_figures.h"
-#include "harness/run/process/subject.h"
+#include "harness/run/support/json.h"
 
 #include "harness/base/alloc.h"
 #include "harness/base/sinks.h"
@@ -113,11 +113,12 @@ static enum sf_status make_pool(struct page *page, struct sf_case *c, struct sf_
   return sf_common_pool_of_case(&page->pool, &page->framework, &page->flags->common, c, page->in, error);
 }
 
-static enum sf_status show(void *context, struct sf_evidence *evidence, struct sf_outcome *outcome, struct sf_case *c,
-                           const char *shrink_key, struct sf_error *error) {
+static enum sf_status show(void *context, struct sf_evidence *evidence, struct sf_outcome *outcome, struct sf_job *job,
+                           struct sf_error *error) {
   struct page *page = context;
-  const enum sf_status status = make_pool(page, c, error);
-  return status == SF_OK ? sf_case_show(evidence, outcome, c, shrink_key, &page->pool, error) : status;
+  const enum sf_status status = make_pool(page, &job->c, error);
+  job->deadline = (double)page->flags->common.deadline_ms / 1000;
+  return status == SF_OK ? sf_case_show(evidence, outcome, job, &page->pool, error) : status;
 }
 
 /* What stands beside a smallest case; NULL where there is no such file. For sf_bytes_destroy. */
@@ -153,16 +154,16 @@ static enum sf_status fill_of_case(struct sf_report *report, const struct page *
 }
 
 static enum sf_status report_case(struct sf_report *report, struct page *page, struct sf_error *error) {
-  static struct sf_case c;
+  static struct sf_job job;
   static struct sf_outcome outcome;
   struct sf_evidence evidence = {0};
-  enum sf_status status = sf_input_status(sf_case_read(&c, page->in, error));
-  if (status == SF_OK) status = show(page, &evidence, &outcome, &c, "", error);
+  enum sf_status status = sf_input_status(sf_case_read(&job.c, page->in, error));
+  if (status == SF_OK) status = show(page, &evidence, &outcome, &job, error);
   if (status == SF_OK && outcome.status != SF_OK) {
     *error = sf_outcome_error(&outcome);
     status = outcome.status;
   }
-  if (status == SF_OK) status = fill_of_case(report, page, &c, &outcome, &evidence, error);
+  if (status == SF_OK) status = fill_of_case(report, page, &job.c, &outcome, &evidence, error);
   sf_evidence_destroy(&evidence);
   return status;
 }
@@ -224,8 +225,9 @@ static int run(void *context) {
   if (status == SF_OK) status = sf_report_write(&report, &paths, &error);
   sf_report_destroy(&report);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  sf_print(stdout, "wrote %s\n", page.out);
-  return 0;
+  const bool json = page.flags->common.json;
+  sf_print(sf_people(json), "wrote %s\n", page.out);
+  return json ? sf_exit_json(json_pack("{s:o}", "page", sf_json_text(page.out)), 0, 0) : 0;
 }
 
 const struct sf_command sf_command_report = {
@@ -233,9 +235,9 @@ const struct sf_command sf_command_report = {
     .summary = "write a page for a browser about a finding or a campaign",
     .arguments = "DIR|STORE|CASE.json",
     .help =
-        "Writes one HTML file that needs no network. Of a case, or of a finding's folder: its cause, the wrong tensor, the modules and the\n"
-        "ranks. Of a campaign's store: its findings, and what the campaign has tried. The smallest cases run once more for the pictures.\n"
-        "Exits with 0 once the page is written, whatever it tells of.",
+        "Writes one HTML file that needs no network. Of a case, or of a finding's folder: its cause, the wrong tensor, the modules and\n"
+        "the ranks. Of a campaign's store: its findings, and what the campaign has tried. The smallest cases run once more for the\n"
+        "pictures. Exits with 0 once the page is written, whatever it tells of.",
     SF_OPTIONS_ARE(options),
     SF_ARGUMENTS_ARE(1, 1, struct report_flags, inputs),
     .flags_bytes = sizeof(struct report_flags),

@@ -7,19 +7,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum sf_status sf_case_show(struct sf_evidence *evidence, struct sf_outcome *outcome, const struct sf_case *c, const char *shrink_key,
+enum sf_status sf_case_show(struct sf_evidence *evidence, struct sf_outcome *outcome, struct sf_job *job,
                             const struct sf_pool_options *pool, struct sf_error *error) {
-  static struct sf_job job;
   static struct sf_job_result result;
   struct sf_pool_options single = *pool;
-  memset(&job, 0, sizeof job);
-  job.kind = SF_JOB_RUN;
-  job.diagnose = true;
-  job.c = *c;
-  snprintf(job.shrink_key, sizeof job.shrink_key, "%s", shrink_key);
+  job->kind = SF_JOB_RUN;
+  job->diagnose = true;
   single.processes = 1;
   single.evidence = pool->launcher ? NULL : tmpfile();
-  const enum sf_status status = sf_pool_run_one(&single, &job, &result);
+  const enum sf_status status = sf_pool_run_one(&single, job, &result);
   if (status != SF_OK) {
     sf_pool_failure_text(error->text, sizeof error->text, &single, status);
   } else {

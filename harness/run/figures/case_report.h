@@ -3,13 +3,13 @@
 #define SF_RUN_CASE_REPORT_H
 
 #include "harness/run/campaign/finding_files.h"
+#include "harness/run/evidence/evidence.h"
 #include "harness/run/report/report.h"
-#include "harness/run/trial/evidence.h"
 
-/* Lets a process of its own run the case, diagnose what it finds, and leave evidence. outcome: what came of it. shrink_key: of the culprit
- * to tell of; "": the one that the case expects. Fails as sf_pool_run_one, with a line that says why; a lack of evidence is no failure.
- * evidence: zeroed. */
-enum sf_status sf_case_show(struct sf_evidence *evidence, struct sf_outcome *outcome, const struct sf_case *c, const char *shrink_key,
+/* Lets a process of its own run the case of a job, diagnose what it finds, and leave evidence. Of the job the case, the key of the culprit
+ * to tell of (shrink_key; "": the one that the case expects) and the deadline are looked at. outcome: what came of it. Fails as
+ * sf_pool_run_one, with a line that says why; a lack of evidence is no failure. evidence: zeroed. */
+enum sf_status sf_case_show(struct sf_evidence *evidence, struct sf_outcome *outcome, struct sf_job *job,
                             const struct sf_pool_options *pool, struct sf_error *error) SF_MUST_USE;
 
 /* What is told of a case beside its outcome. */

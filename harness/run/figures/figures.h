@@ -5,7 +5,7 @@
 #define SF_RUN_FIGURES_H
 
 #include "harness/run/campaign/signatures.h"
-#include "harness/run/trial/evidence.h"
+#include "harness/run/evidence/evidence.h"
 
 /* A finding: of a case that ran, or of a judged trace. */
 struct sf_finding_view {

@@ -15,12 +15,6 @@ static void say(struct sf_text *out, const char *format, const char *text) {
   sf_text_append(out, "</p>\n");
 }
 
-static enum sf_status show(const struct sf_figures_source *source, struct sf_evidence *evidence, struct sf_outcome *outcome,
-                           struct sf_case *c, const char *shrink_key, struct sf_error *error) {
-  return source->show ? source->show(source->context, evidence, outcome, c, shrink_key, error)
-                      : sf_case_show(evidence, outcome, c, shrink_key, source->pool, error);
-}
-
 /* A case that hangs would take its deadline again, and a flaky one may show anything. */
 static bool runs_again(const struct sf_store_finding *finding) {
   static const char *const not_again[] = {"hang/", "flaky/"};
@@ -29,13 +23,15 @@ static bool runs_again(const struct sf_store_finding *finding) {
   return true;
 }
 
-/* Runs a case once more, unless it could not be read (status, error), and adds what it shows. */
-static void add_case(struct sf_report_item *item, const struct sf_figures_source *source, struct sf_case *c, const char *shrink_key,
-                     const char *steps, enum sf_status status, struct sf_error error) {
+/* Runs a job's case once more, unless it could not be read (status, error), and adds what it shows. */
+static void add_case(struct sf_report_item *item, const struct sf_figures_source *source, struct sf_job *job, const char *steps,
+                     enum sf_status status, struct sf_error error) {
   static struct sf_outcome outcome;
   struct sf_evidence evidence = {0};
   memset(&outcome, 0, sizeof outcome);
-  if (status == SF_OK) status = show(source, &evidence, &outcome, c, shrink_key, &error);
+  if (status == SF_OK)
+    status = source->show ? source->show(source->context, &evidence, &outcome, job, &error)
+                          : sf_case_show(&evidence, &outcome, job, source->pool, &error);
   if (status == SF_OK && outcome.status != SF_OK) {
     error = sf_outcome_error(&outcome);
     status = outcome.status;
@@ -45,28 +41,31 @@ static void add_case(struct sf_report_item *item, const struct sf_figures_source
   else if (outcome.verdict != SF_VERDICT_FINDING)
     say(&item->figures, "Run again for this page, the case did not fail: %s.", sf_verdict_name(outcome.verdict));
   else
-    sf_figures_of_outcome(&item->figures, c, &outcome, &evidence, steps);
+    sf_figures_of_outcome(&item->figures, &job->c, &outcome, &evidence, steps);
   sf_evidence_destroy(&evidence);
 }
 
 static void add_finding(struct sf_report_item *item, const struct sf_figures_source *source, const struct sf_store_finding *finding) {
+  static struct sf_job job;
   struct sf_error error = {SF_OK, ""};
-  struct sf_case c;
   const char *json = finding->min_json ? finding->min_json : finding->case_json;
   if (!runs_again(finding)) {
     say(&item->figures, "%s", "Hangs and flaky findings are not run again for pictures.");
     return;
   }
-  const enum sf_status status = sf_case_from_json(&c, json, strlen(json), "", &error);
-  add_case(item, source, &c, finding->shrink_key, finding->steps, status, error);
+  memset(&job, 0, sizeof job);
+  snprintf(job.shrink_key, sizeof job.shrink_key, "%s", finding->shrink_key);
+  const enum sf_status status = sf_case_from_json(&job.c, json, strlen(json), "", &error);
+  add_case(item, source, &job, finding->steps, status, error);
 }
 
 /* Of the corpus: the item's name is the case's file. */
 static void add_corpus_case(struct sf_report_item *item, const struct sf_figures_source *source) {
+  static struct sf_job job;
   struct sf_error error = {SF_OK, ""};
-  struct sf_case c;
-  const enum sf_status status = sf_case_read(&c, item->name.data, &error);
-  add_case(item, source, &c, "", NULL, status, error);
+  memset(&job, 0, sizeof job);
+  const enum sf_status status = sf_case_read(&job.c, item->name.data, &error);
+  add_case(item, source, &job, NULL, status, error);
 }
 
 /* A case of the corpus that failed, or a finding that the store has. store: NULL, or open. *shown: how many items have pictures so far. */

@@ -9,8 +9,8 @@ enum { SF_FIGURES_FINDINGS_MAX = 30 };
 
 struct sf_figures_source {
   const char *store_path;
-  /* Runs the smallest case of a finding and takes what it shows (sf_case_show). NULL: by this pool. */
-  enum sf_status (*show)(void *context, struct sf_evidence *evidence, struct sf_outcome *outcome, struct sf_case *c, const char *shrink_key,
+  /* Runs the job's case, the smallest one of a finding, and takes what it shows (sf_case_show). NULL: by this pool. */
+  enum sf_status (*show)(void *context, struct sf_evidence *evidence, struct sf_outcome *outcome, struct sf_job *job,
                          struct sf_error *error);
   void *context;
   const struct sf_pool_options *pool;

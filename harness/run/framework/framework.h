@@ -4,7 +4,8 @@
 #define SF_RUN_FRAMEWORK_H
 
 #include "harness/check/check.h"
-#include "harness/run/trial/evidence.h"
+#include "harness/run/evidence/evidence.h"
+#include "harness/run/trial/outcome.h"
 #include "harness/worker/description.h"
 #include "harness/worker/worker_set.h"
 #include "oracles/diagnose/diagnose.h"

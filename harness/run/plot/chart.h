@@ -17,7 +17,8 @@ struct sf_chart_bar {
   const char *name; /* may be anybody's */
   double value;     /* >= 0 */
 };
-/* Horizontal bars with their names on the left and their numbers on the right, the largest as wide as there is room. */
+/* Appends horizontal bars with their names on the left and their numbers on the right, the largest as wide as there is room. what: for who
+ * does not see it. */
 void sf_chart_bars(struct sf_text *out, const char *what, const struct sf_chart_bar *bars, int32_t count);
 
 /* A histogram of counts in classes from `low` in steps of `step`, of numbers that are powers of ten: the axis names 10^low and so on. The
@@ -29,6 +30,7 @@ struct sf_chart_histogram {
   double limit;
   const char *limit_name, *axis_name;
 };
+/* Appends it. what: as of sf_chart_bars. */
 void sf_chart_histogram(struct sf_text *out, const char *what, const struct sf_chart_histogram *histogram);
 
 /* A curve through points that ascend in both coordinates, and marks on it. */
@@ -40,6 +42,7 @@ struct sf_chart_curve {
   int32_t count, mark_count;
   const char *x_name, *y_name, *mark_name;
 };
+/* Appends it. what: as of sf_chart_bars. */
 void sf_chart_curve(struct sf_text *out, const char *what, const struct sf_chart_curve *curve);
 
 #endif

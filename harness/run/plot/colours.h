@@ -52,6 +52,7 @@ enum { SF_COLOUR_VALUES = SF_COLOUR_V8 - SF_COLOUR_V0 + 1, SF_COLOUR_SIZES = SF_
 /* The same of lines and marks that have to be seen: at least 3 (1.4.11). */
 #define SF_COLOUR_MARK_MAP(X) X(MARK, PAPER) X(MARK, PANEL) X(CALM, PAPER) X(CALM, PANEL) X(BAD, PAPER) X(BAD, PANEL) X(BAD, GLOW)
 
+/* As CSS knows it: "paper". */
 const char *sf_colour_name(enum sf_colour colour);
 /* 0xrrggbb on a light or a dark page. */
 unsigned sf_colour_rgb(enum sf_colour colour, int is_dark);

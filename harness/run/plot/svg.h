@@ -19,7 +19,7 @@ enum sf_svg_anchor { SF_SVG_START, SF_SVG_MIDDLE, SF_SVG_END };
 
 /* what: what the picture shows, in words, for who does not see it. */
 void sf_svg_begin(struct sf_svg *svg, struct sf_text *out, double width, double height, const char *what);
-void sf_svg_end(struct sf_svg *svg);
+void sf_svg_end(struct sf_svg *svg); /* closes the picture */
 
 /* How wide a text is at most when it is drawn; wide characters (of East Asia, emoji) count twice. */
 double sf_svg_text_width(const char *text);
@@ -40,8 +40,11 @@ void sf_svg_print(struct sf_svg *svg, struct sf_svg_label label, const char *for
 struct sf_svg_box {
   double x, y, width, height;
 };
+/* A box filled with a colour. */
 void sf_svg_fill(struct sf_svg *svg, struct sf_svg_box box, enum sf_colour colour);
+/* The border of a box, a line so many pixels wide. */
 void sf_svg_frame(struct sf_svg *svg, struct sf_svg_box box, enum sf_colour colour, double stroke);
+/* A straight line so many pixels wide. */
 void sf_svg_line(struct sf_svg *svg, double x, double y, double to_x, double to_y, enum sf_colour colour, double stroke);
 /* A diamond around a point: "wrong", for who does not see colours. */
 void sf_svg_diamond(struct sf_svg *svg, double x, double y, double radius, enum sf_colour colour);

@@ -1,8 +1,8 @@
 /* Cases of the built-in layers, and of plugins of layers or of a model. */
 #include "harness/base/sinks.h"
+#include "harness/run/evidence/evidence.h"
 #include "harness/run/process/subject.h"
 #include "harness/run/trial/engine.h"
-#include "harness/run/trial/evidence.h"
 #include "harness/run/trial/mutants.h"
 #include "harness/run/trial/table.h"
 #include "targets/plugin/plugin_target.h"

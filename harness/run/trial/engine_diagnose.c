@@ -1,7 +1,7 @@
 /* Diagnoses a finding: a second run of the case keeps the failing tensor's shards, which go to the oracle. */
 #include "harness/base/alloc.h"
+#include "harness/run/evidence/evidence.h"
 #include "harness/run/trial/engine_internal.h"
-#include "harness/run/trial/evidence.h"
 
 #include <stdio.h>
 #include <stdlib.h>

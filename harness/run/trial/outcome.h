@@ -4,10 +4,10 @@
 
 #include "harness/base/bytes.h"
 #include "harness/comm/comm.h"
+#include "harness/run/evidence/tally.h"
 #include "harness/run/opfuzz/op_outcome.h"
 #include "harness/run/trial/pattern.h"
 #include "harness/run/trial/signature.h"
-#include "harness/run/trial/tally.h"
 #include "oracles/diagnose/diagnose.h"
 #include "oracles/judge/flat_bound.h"
 

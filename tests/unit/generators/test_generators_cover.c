@@ -93,10 +93,8 @@ static void test_cover_append_has_each_pair_once(void **state) {
     const size_t states = strcspn(line, " ");
     assert_int_equal(states, lines == 0 ? 1 : lines);
     for (size_t k = 0; k < states; k++) ran += line[k] == 'x', open += line[k] == 'o';
-    char name[128];
-    struct sf_space copy = space;
-    snprintf(name, sizeof name, "%.*s", (int)(strcspn(line, "\n") - states - 1), line + states + 1);
-    assert_int_equal(sf_space_set(&copy, name, &error), SF_OK);
+    const char *end = strchr(line, '\n'), *value = strchr(line + states, '=');
+    assert_true(end != NULL && value != NULL && value < end);
   }
   const struct sf_cover_shares shares = sf_cover_count_shares(count);
   assert_int_equal(ran, shares.pairs_run);

@@ -1,11 +1,14 @@
-#include "harness/run/trial/evidence.h"
+#include "harness/run/evidence/evidence.h"
 
 #include "harness/base/alloc.h"
 #include "harness/base/names.h"
 #include "harness/spec/mesh.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { NAME_TEXT = 480 };
 
 void sf_evidence_destroy(struct sf_evidence *evidence) {
   sf_free(evidence->tensors);
@@ -97,7 +100,7 @@ enum sf_status sf_evidence_of_judgement(struct sf_evidence *evidence, const stru
   sf_evidence_of_layout(evidence, c);
   for (int32_t i = 0; i < judgement->result_count && i < SF_EVIDENCE_TENSORS; i++) {
     const struct sf_tensor_result *r = &judgement->results[i];
-    char name[SF_TENSOR_NAME_TEXT];
+    char name[NAME_TEXT];
     sf_trace_id_text(name, sizeof name, catalog, r->id);
     struct sf_evidence_tensor *tensor = add_tensor(evidence, name);
     if (!tensor) return SF_ENOMEM;

@@ -1,4 +1,4 @@
-#include "harness/run/trial/tally.h"
+#include "harness/run/evidence/tally.h"
 
 #include <stdio.h>
 #include <stdlib.h>

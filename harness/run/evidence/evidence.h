@@ -4,7 +4,6 @@
 #define SF_RUN_EVIDENCE_H
 
 #include "harness/check/check.h"
-#include "harness/run/trial/outcome.h"
 
 #include <stdio.h>
 
