@@ -58,9 +58,13 @@ static enum sf_status replace_end(char *out, const char *path, struct sf_error *
   return snprintf(out, SF_PATH_TEXT, "%.*s.html", stem, path) < SF_PATH_TEXT ? SF_OK : too_long(path, error);
 }
 
-/* A finding's folder, or one with stores. */
-static enum sf_status look_into(struct page *page, const char *folder, struct sf_error *error) {
+/* A finding's folder, or one with stores. path: may end in slashes. */
+static enum sf_status look_into(struct page *page, const char *path, struct sf_error *error) {
   static const char *const cases[] = {"min.json", "case.json"};
+  char folder[SF_PATH_TEXT];
+  int length = (int)strlen(path);
+  while (length > 1 && path[length - 1] == '/') length--;
+  if (snprintf(folder, sizeof folder, "%.*s", length, path) >= (int)sizeof folder) return too_long(path, error);
   if (snprintf(page->out, sizeof page->out, "%s/report.html", folder) >= (int)sizeof page->out) return too_long(folder, error);
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     page->input = CASE;

@@ -21,10 +21,11 @@ static void append_path(struct sf_text *out, const struct path *path) {
   sf_text_append(out, "%s%s", path->above ? "." : "", path->key);
 }
 
+/* A field at its smallest value may be left out of a case. */
 static void append_value(struct sf_text *out, const json_t *value) {
   char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
   const bool is_text = json_is_string(value);
-  sf_text_append(out, "%s", is_text ? json_string_value(value) : text ? text : "none");
+  sf_text_append(out, "%s", is_text ? json_string_value(value) : text ? text : "smallest");
   free(text);
 }
 
