@@ -375,6 +375,17 @@ static void append_bin(struct sf_text *out, const struct bins *bins, int32_t bin
   bins->table.kind->append(out, &bins->table, field_of(bins, bin), bins->at[bin].range);
 }
 
+void sf_cover_count_append(const struct sf_cover_count *count, struct sf_text *out) {
+  static const char letters[] = {[IMPOSSIBLE] = '.', [OPEN] = 'o', [RUN] = 'x'};
+  for (int32_t a = 0; a < count->bins.count; a++) {
+    if (a == 0) sf_text_append(out, "-");
+    for (int32_t b = 0; b < a; b++) sf_text_append(out, "%c", letters[count->pairs.at[a][b]]);
+    sf_text_append(out, " ");
+    append_bin(out, &count->bins, a);
+    sf_text_append(out, "\n");
+  }
+}
+
 void sf_cover_count_missing(const struct sf_cover_count *count, struct sf_text *out) {
   for (int32_t a = 0; a < count->bins.count; a++)
     for (int32_t b = a + 1; b < count->bins.count; b++) {

@@ -38,6 +38,9 @@ struct sf_cover_shares {
 void sf_cover_count_pairs(const struct sf_cover_count *count, int64_t *pairs, int64_t *pairs_run);
 /* Walks all triples: for reports. */
 struct sf_cover_shares sf_cover_count_shares(const struct sf_cover_count *count);
+/* Appends all pairs: a line for each bin, "STATES NAME". NAME is as `missing` has it. STATES has a letter for each bin of the lines before
+ * it: 'x' the pair has run, 'o' it has not, '.' no case can have it, or the bins are of one field; "-" in the first line. */
+void sf_cover_count_append(const struct sf_cover_count *count, struct sf_text *out);
 /* Appends a feasible pair that was not run, as "model.bias=on with layout.tp=3..8"; nothing when there is none. */
 void sf_cover_count_missing(const struct sf_cover_count *count, struct sf_text *out);
 

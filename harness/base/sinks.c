@@ -310,6 +310,49 @@ void sf_markdown_append_block(struct sf_text *out, const char *text) {
   sf_text_destroy(&lines);
 }
 
+/* --- HTML --------------------------------------------------------------------------------------------------------- */
+
+static const char *entity_of(char c) {
+  switch (c) {
+  case '&': return "&amp;";
+  case '<': return "&lt;";
+  case '>': return "&gt;";
+  case '"': return "&quot;";
+  default: return "&#39;";
+  }
+}
+
+/* line: as sf_line_append makes it. */
+static void append_html(struct sf_text *out, const struct sf_text *line) {
+  struct sf_text clean = {0};
+  sf_utf8_append(&clean, line->data);
+  for (const char *at = clean.data != NULL ? clean.data : ""; *at != '\0';) {
+    const size_t plain = strcspn(at, "&<>\"'");
+    sf_text_append(out, "%.*s", (int)plain, at);
+    at += plain;
+    if (*at != '\0') sf_text_append(out, "%s", entity_of(*at++));
+  }
+  if (line->failed || clean.failed) out->failed = 1;
+  sf_text_destroy(&clean);
+}
+
+void sf_html_append(struct sf_text *out, const char *format, ...) {
+  struct sf_text line = {0};
+  struct arguments arguments;
+  va_start(arguments.list, format);
+  append_format(&line, format, &arguments);
+  va_end(arguments.list);
+  append_html(out, &line);
+  sf_text_destroy(&line);
+}
+
+void sf_html_append_lines(struct sf_text *out, const char *text) {
+  struct sf_text lines = {0};
+  sf_line_append_all(&lines, "", text);
+  append_html(out, &lines);
+  sf_text_destroy(&lines);
+}
+
 /* --- shell -------------------------------------------------------------------------------------------------------- */
 
 static void append_quoted(struct sf_text *out, const char *word) {

@@ -38,6 +38,14 @@ void sf_markdown_append(struct sf_text *out, const char *text);
  */
 void sf_markdown_append_block(struct sf_text *out, const char *text);
 
+/* --- HTML --------------------------------------------------------------------------------------------------------- */
+
+/* As sf_line_append, for text in an element and for the value of an attribute in double quotes. It holds no markup, and what libxml2 reads
+ * as XML too. */
+void sf_html_append(struct sf_text *out, const char *format, ...) SF_PRINTF(2, 3);
+/* The same of a text of several lines, for a <pre>; blank lines are left out. */
+void sf_html_append_lines(struct sf_text *out, const char *text);
+
 /* --- shell -------------------------------------------------------------------------------------------------------- */
 
 /* Appends word so that /bin/sh takes it as it is, on one line that a terminal may show: in single quotes, or where that would not do as the

@@ -419,6 +419,7 @@ enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_s
   if (status == SF_OK) {
     sum_up(&checking.report);
     checking.report.anchored = reference->anchored;
+    checking.report.by_module = candidate->isolated || reference->anchored;
     find_culprits(&checking.report, candidate->isolated ? ISOLATED : reference->anchored ? ANCHORED : WHOLE_RUNS);
   }
   for (int32_t i = 0; status == SF_OK && i < checking.report.culprit_count; i++)
@@ -439,6 +440,12 @@ enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_s
   return status;
 }
 
+double sf_check_share(const struct sf_check_report *report, const struct sf_check_result *result) {
+  const double by_tensor = result->tensor_ratio / sf_factors.fro,
+               by_row = result->row_ratio / (report->by_module ? sf_factors.row_isolated : sf_factors.row_e2e);
+  return by_row <= by_tensor ? by_tensor : by_row;
+}
+
 bool sf_check_report_holds(const struct sf_check_report *report, double times) {
   bool holds = true;
   for (int32_t i = 0; i < report->result_count; i++) holds = holds && (!report->results[i].flagged || report->results[i].excess > times);
@@ -447,6 +454,7 @@ bool sf_check_report_holds(const struct sf_check_report *report, double times) {
 
 void sf_check_report_destroy(struct sf_check_report *report) {
   if (report == NULL) return;
+  for (int32_t i = 0; i < report->culprit_count; i++) sf_free(report->culprits[i].picture);
   sf_free(report->results);
   *report = (struct sf_check_report){0};
 }

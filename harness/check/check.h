@@ -3,7 +3,7 @@
 #define SF_CHECK_CHECK_H
 
 #include "harness/check/noise.h"
-#include "oracles/diagnose/view.h"
+#include "oracles/diagnose/picture.h"
 #include "oracles/judge/judge.h"
 
 /* How one tensor fared. */
@@ -26,6 +26,7 @@ struct sf_check_result {
 struct sf_check_culprit {
   int32_t result;                /* its place among the results */
   struct sf_diagnosis diagnosis; /* of what is wrong in its values; text "" where that says nothing */
+  struct sf_picture *picture;    /* NULL where its values are not compared; the report's */
 };
 enum { SF_CHECK_CULPRITS_MAX = 32 };
 
@@ -35,6 +36,7 @@ struct sf_check_report {
   struct sf_check_result *results; /* in the reference's order of execution, then what it lacks, in the candidate's */
   int32_t judged, not_judged, findings;
   bool anchored; /* the reference was given the candidate's own tensors */
+  bool by_module; /* each module is compared by itself: the candidate is isolated, or the reference anchored */
   /* The first finding, or the first parameter that differs at the start, if one does. Of isolated and anchored runs also the others up to
    * the first that later ones may follow from, as many as there is room for; where most of a step's main gradients are wrong the first
    * stands for all. */
@@ -59,6 +61,8 @@ struct sf_suppositions {
 enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_set *reference, const struct sf_noise_file *noise,
                             const struct sf_trace_set *candidate, const struct sf_suppositions *supposed,
                             struct sf_error *error) SF_MUST_USE;
+/* The error of a tensor over what is allowed, of the whole or of its worst row; NaN where it is not a number. */
+double sf_check_share(const struct sf_check_report *report, const struct sf_check_result *result);
 /* Whether all findings would stay if bounds were so many times wider. */
 bool sf_check_report_holds(const struct sf_check_report *report, double times);
 void sf_check_report_destroy(struct sf_check_report *report); /* takes NULL and what is zeroed */

@@ -266,6 +266,50 @@ static void say_window(struct sf_diagnosis *diagnosis, const struct sf_window *w
              unit > 1 ? "rows" : "elements", window->begin / unit, window->end / unit - 1);
 }
 
+/* --- the picture -------------------------------------------------------------------------------------------------- */
+
+struct drawing {
+  struct sf_window *window;
+  struct sf_picture *picture;
+  struct sf_picture_holder *holder;
+  const struct sf_piece *piece;
+  struct sf_segment *segments; /* room for one for each element of the window */
+};
+
+static void draw_sum(void *ctx, int64_t sum) {
+  const struct drawing *d = ctx;
+  const int64_t begin = d->window->begin, cols = d->window->view.shape.cols;
+  const int64_t count = sf_piece_segments(d->segments, d->piece, sum, begin, d->window->end);
+  for (int64_t i = 0; i < count; i++)
+    for (int64_t k = d->segments[i].logical - begin; k < d->segments[i].logical - begin + d->segments[i].count; k++)
+      sf_picture_hold(d->picture, d->holder, k / cols, k % cols);
+}
+
+/* Where ranks hold summands the view has their sum; the picture shows who holds them. */
+static enum sf_status draw_summands(struct sf_window *window, struct sf_picture *picture) {
+  struct drawing drawing = {.window = window, .picture = picture};
+  drawing.segments = sf_window_alloc(window, window->end - window->begin, sizeof *drawing.segments);
+  if (drawing.segments == NULL) return SF_ENOMEM;
+  for (drawing.piece = window->tensor->pieces; drawing.piece != NULL; drawing.piece = drawing.piece->next) {
+    drawing.holder = sf_picture_add_holder(picture, drawing.piece->rank, drawing.piece->sum_max > 0);
+    if (drawing.holder != NULL) sf_piece_visit_sums(drawing.piece, draw_sum, &drawing);
+  }
+  return SF_OK;
+}
+
+static enum sf_status draw(struct sf_window *window, struct sf_check_culprit *culprit) {
+  const struct sf_tensor_view *view = &window->view;
+  struct sf_picture *picture = culprit->picture = sf_alloc(sizeof *picture);
+  if (picture == NULL) return SF_ENOMEM;
+  sf_picture_begin(picture, view->shape);
+  picture->of_rows = window->reference->rows;
+  picture->first_row = view->shape.cols == window->reference->cols ? window->begin / view->shape.cols : 0;
+  const bool is_sum = view->shard_count > 0 && view->shards[0].rank < 0;
+  const enum sf_status status = is_sum ? draw_summands(window, picture) : SF_OK;
+  if (status == SF_OK) sf_picture_of_view(picture, view);
+  return status;
+}
+
 enum sf_status sf_check_explain(struct sf_checking *checking, struct sf_check_culprit *culprit) {
   const struct sf_check_result *result = &checking->report.results[culprit->result];
   char reason[SF_MISFIT_TEXT];
@@ -282,6 +326,7 @@ enum sf_status sf_check_explain(struct sf_checking *checking, struct sf_check_cu
   window.arena = sf_arena_create(ARENA_BLOCK_BYTES, false);
   choose_window(&window, result);
   enum sf_status status = window.arena == NULL ? SF_ENOMEM : make_view(&window, result);
+  if (status == SF_OK) status = draw(&window, culprit);
   if (status == SF_OK) status = sf_diagnose(&culprit->diagnosis, &window.view);
   if (status == SF_OK) say_window(&culprit->diagnosis, &window);
   sf_arena_destroy(window.arena);

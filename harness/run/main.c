@@ -3,6 +3,7 @@
 #include "harness/device/device.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
+#include "harness/run/support/version.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -15,7 +16,7 @@
 static const struct sf_command *const commands[] = {
     &sf_command_fuzz,   &sf_command_replay,  &sf_command_shrink, &sf_command_gate,     &sf_command_check,
     &sf_command_noise,  &sf_command_anchors, &sf_command_power,  &sf_command_space,    &sf_command_merge,
-    &sf_command_status, &sf_command_init,    &sf_command_list,   &sf_command_describe, &sf_command_worker,
+    &sf_command_status, &sf_command_init,    &sf_command_list,   &sf_command_describe, &sf_command_report, &sf_command_worker,
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 

@@ -3,7 +3,7 @@
 #define SF_ORACLES_DIAGNOSE_H
 
 #include "harness/spec/mesh.h"
-#include "oracles/diagnose/view.h"
+#include "oracles/diagnose/picture.h"
 #include "oracles/judge/judge.h"
 
 /* Axes that a tensor's ranks are spread over: tp, cp, dp; etp, ep, edp; pp, for what several pipeline stages hold or sum. */
@@ -29,6 +29,7 @@ struct sf_diagnosis_problem {
   double kept;                           /* tokens that the microbatch's mask keeps; 0: not known */
   const struct sf_view_size *more_sizes; /* that only the tensors of the case tell */
   int32_t more_size_count;
+  struct sf_picture *picture; /* NULL, or a picture to be filled with the view */
   struct sf_tensor_view view; /* x, noise levels, is_norm and what is related; the rest follows from the above */
 };
 
@@ -36,8 +37,10 @@ struct sf_diagnosis_problem {
 enum sf_status sf_diagnose_problem(struct sf_diagnosis *out, const struct sf_diagnosis_problem *problem) SF_MUST_USE;
 
 /* Diagnoses a finding of the collector's last judgement from the shards of its tensor as they arrived (with their maps as declared;
- * partial ones are merged first). out->text stays empty without shards, and for a tensor that the reference lacks. SF_ENOMEM. */
-enum sf_status sf_diagnose_finding(struct sf_diagnosis *out, const struct sf_collector *collector, const struct sf_finding *finding,
-                                   const struct sf_diagnosis_shard *shards, int32_t shard_count) SF_MUST_USE;
+ * partial ones are merged first). out->text stays empty without shards, and for a tensor that the reference lacks. picture: NULL, or where
+ * the tensor is drawn; it stays without values where there are none to compare with. SF_ENOMEM. */
+enum sf_status sf_diagnose_finding(struct sf_diagnosis *out, struct sf_picture *picture, const struct sf_collector *collector,
+                                   const struct sf_finding *finding, const struct sf_diagnosis_shard *shards,
+                                   int32_t shard_count) SF_MUST_USE;
 
 #endif

@@ -236,6 +236,7 @@ enum sf_status sf_diagnose_problem(struct sf_diagnosis *out, const struct sf_dia
   add_counts(&posing);
   enum sf_status status = add_shards(&posing);
   if (status == SF_OK) status = add_groups(&posing);
+  if (status == SF_OK && problem->picture) sf_picture_of_view(problem->picture, &posing.view);
   if (status == SF_OK) status = sf_diagnose(out, &posing.view);
   sf_arena_destroy(posing.arena);
   return status;

@@ -145,12 +145,13 @@ static unsigned meshes_of(const struct sf_catalog *catalog, const struct sf_diag
 }
 
 static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot, const struct sf_finding *finding,
-                           const struct sf_diagnosis_shard *shards, int32_t shard_count, struct sf_related_list *list) {
+                           const struct sf_diagnosis_shard *shards, int32_t shard_count, struct sf_related_list *list,
+                           struct sf_picture *picture) {
   const enum sf_level reached = sf_expectations_level(list->collector->expectations),
                       level = reached >= SF_LEVEL_FULL ? SF_LEVEL_FULL : reached;
   const struct sf_diagnosis_shard merged = {.rank = -1, .map = sf_shard_map_whole(slot->expected->spec.shape), .data = slot->merged};
   struct sf_diagnosis_problem p = {
-      .c = &slot->of->c, .id = finding->id, .spec = slot->expected->spec, .shards = shards, .shard_count = shard_count};
+      .c = &slot->of->c, .id = finding->id, .spec = slot->expected->spec, .shards = shards, .shard_count = shard_count, .picture = picture};
   if (any_partial(shards, shard_count)) {
     if (!sf_slot_is_whole(slot)) return SF_OK;
     p.shards = &merged;
@@ -205,21 +206,55 @@ static void diagnose_bits(struct sf_diagnosis *out, const struct sf_finding *fin
   snprintf(out->text, sizeof out->text, "%s", finding->text);
 }
 
-enum sf_status sf_diagnose_finding(struct sf_diagnosis *out, const struct sf_collector *collector, const struct sf_finding *finding,
-                                   const struct sf_diagnosis_shard *shards, int32_t shard_count) {
+/* Whether the class of a finding says all that can be said. */
+static bool is_said_by_class(struct sf_diagnosis *out, const struct sf_collector *collector, const struct sf_finding *finding) {
+  switch (finding->cls) {
+  case SF_CLASS_GAP:
+  case SF_CLASS_OVERLAP:
+  case SF_CLASS_MAP:
+    diagnose_structure(out, collector, finding);
+    return true;
+  case SF_CLASS_BITS:
+    diagnose_bits(out, finding);
+    return true;
+  case SF_CLASS_ROUNDING:
+    return true; /* below a noise level every simple mistake fits */
+  default:
+    return false;
+  }
+}
+
+/* --- the picture -------------------------------------------------------------------------------------------------- */
+
+/* Calls for each element that the shard holds, unless its map is wrong. */
+static void draw_holder(struct sf_picture *picture, const struct sf_diagnosis_shard *shard) {
+  const struct sf_dim_map *rows = &shard->map.rows, *cols = &shard->map.cols;
+  if (!sf_shard_map_valid(&shard->map, picture->shape)) return;
+  struct sf_picture_holder *holder = sf_picture_add_holder(picture, shard->rank, dim_partial(rows) || dim_partial(cols));
+  int64_t number = 0;
+  for (int32_t a = 0; a < rows->count && holder; a++)
+    for (int64_t r = rows->runs[a].start; r < rows->runs[a].start + rows->runs[a].len; r++)
+      for (int32_t b = 0; b < cols->count; b++)
+        for (int64_t k = cols->runs[b].start; k < cols->runs[b].start + cols->runs[b].len; k++, number++)
+          if (!shard->map.flat || (number >= shard->map.first && number < shard->map.first + shard->map.count))
+            sf_picture_hold(picture, holder, r, k);
+}
+
+static void draw_holders(struct sf_picture *picture, struct sf_shape shape, const struct sf_diagnosis_shard *shards, int32_t count) {
+  if (shape.rows < 1 || shape.cols < 1) return;
+  sf_picture_begin(picture, shape);
+  for (int32_t i = 0; i < count; i++) draw_holder(picture, &shards[i]);
+}
+
+enum sf_status sf_diagnose_finding(struct sf_diagnosis *out, struct sf_picture *picture, const struct sf_collector *collector,
+                                   const struct sf_finding *finding, const struct sf_diagnosis_shard *shards, int32_t shard_count) {
+  struct sf_diagnosis unused;
   *out = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_UNKNOWN};
   const struct sf_slot *slot = sf_slot_find(collector, finding->id);
   if (slot == NULL) return SF_OK;
-  if (finding->cls == SF_CLASS_GAP || finding->cls == SF_CLASS_OVERLAP || finding->cls == SF_CLASS_MAP) {
-    diagnose_structure(out, collector, finding);
-    return SF_OK;
-  }
-  if (finding->cls == SF_CLASS_BITS) {
-    diagnose_bits(out, finding);
-    return SF_OK;
-  }
-  if (finding->cls == SF_CLASS_ROUNDING) return SF_OK; /* below a noise level every simple mistake fits */
-  if (slot->unusable || shard_count == 0) return SF_OK;
+  const bool is_said = is_said_by_class(out, collector, finding);
+  if (picture) draw_holders(picture, slot->expected->spec.shape, shards, shard_count);
+  if ((is_said && !picture) || slot->unusable || shard_count == 0) return SF_OK;
   struct sf_related_list list = {.collector = collector, .arena = sf_arena_create(PROBLEM_BLOCK_BYTES, false)};
   if (list.arena == NULL) return SF_ENOMEM;
   if (shards[0].map.flat) shards = assembled(&list, slot, shards, &shard_count);
@@ -230,7 +265,7 @@ enum sf_status sf_diagnose_finding(struct sf_diagnosis *out, const struct sf_col
     list.collector = &anchor;
     if (status == SF_OK) slot = sf_slot_find(&anchor, finding->id);
   }
-  if (status == SF_OK) status = pose(out, slot, finding, shards, shard_count, &list);
+  if (status == SF_OK) status = pose(is_said ? &unused : out, slot, finding, shards, shard_count, &list, picture);
   sf_arena_destroy(list.arena);
   return status;
 }

@@ -17,7 +17,7 @@ struct counting {
   double sum_got;
 };
 
-static double allowed_at(const struct sf_tensor_view *v, int64_t row) {
+double sf_view_allowed(const struct sf_tensor_view *v, int64_t row) {
   const double elements = (double)v->shape.rows * (double)v->shape.cols;
   return WRONG * (v->row_noise ? v->row_noise[row] / sqrt((double)v->shape.cols) : v->noise / sqrt(elements));
 }
@@ -36,7 +36,7 @@ static void note_worst(struct sf_numbers *out, const struct sf_tensor_view *v, c
   out->worst_rank = s->rank;
   out->wanted = (double)v->x[at];
   out->got = (double)s->data[k];
-  out->allowed = allowed_at(v, out->worst.row);
+  out->allowed = sf_view_allowed(v, out->worst.row);
 }
 
 static void count_shard(struct sf_numbers *out, struct counting *counting, const struct sf_view_shard *s, double *worst) {
@@ -50,7 +50,7 @@ static void count_shard(struct sf_numbers *out, struct counting *counting, const
       *worst = error;
       note_worst(out, v, s, k);
     }
-    if (error <= allowed_at(v, row)) continue;
+    if (error <= sf_view_allowed(v, row)) continue;
     counting->wrong[at] = counting->wrong_rows[row] = counting->wrong_cols[col] = true;
     if (v->part_name) counting->wrong_parts[(v->parts_of_rows ? row : col) / v->part_size] = true;
   }

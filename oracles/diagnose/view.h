@@ -157,6 +157,8 @@ bool sf_diagnosis_says_the_same(const struct sf_diagnosis *a, const struct sf_di
 /* Whether a diagnosis says why a tensor is wrong: not only where, or by how much. */
 bool sf_diagnosis_says_why(const struct sf_diagnosis *diagnosis);
 
+/* What an element of the row may be off by. numbers.c. */
+double sf_view_allowed(const struct sf_tensor_view *view, int64_t row);
 /* The numbers of a view. SF_ENOMEM. numbers.c. */
 enum sf_status sf_numbers_of(struct sf_numbers *out, const struct sf_tensor_view *view) SF_MUST_USE;
 

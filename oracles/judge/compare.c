@@ -26,6 +26,11 @@ const struct sf_factors sf_factors = {
     .rounding_rows_min = 10,
 };
 
+double sf_tensor_share(const struct sf_tensor_result *result) {
+  const double by_tensor = result->fro_ratio / sf_factors.fro, by_row = result->row_ratio / sf_factors.row_isolated;
+  return by_row <= by_tensor ? by_tensor : by_row;
+}
+
 double sf_draws_widening(int64_t draws) {
   static const double by_draws[] = {[1] = 16, 4, 1.75, 1.5, 1.35, 1.25, 1.15, 1.05};
   SF_ASSERT(draws > 0);

@@ -59,11 +59,15 @@ struct sf_tensor_result {
   const struct sf_expected *expected;
   double norm, noise;          /* of what it was compared with, and the noise level that was enough or all there is */
   double fro_ratio, row_ratio; /* error / noise, tensor and worst row */
+  enum sf_level level;         /* of the perturbed runs that the noise level is of; NONE for kinds that are not judged by any */
   double rounding_share;       /* of rounding.c's alarm; 0 where bits need not agree, and where all do */
   bool judged;                 /* false: vacuous or ill-conditioned */
   bool flagged;
   const char *why_not; /* "ill-conditioned", "zero", "values alike", "overflow", "other loss scale", ..; NULL when judged */
 };
+
+/* The error of a tensor over what is allowed, of the whole or of its worst row; NaN where it is not a number. */
+double sf_tensor_share(const struct sf_tensor_result *result);
 
 struct sf_collector;
 /* Collects the trace of one candidate run of case c (its layout decides who must hold what). expectations may be shared by several. */

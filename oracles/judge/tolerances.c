@@ -173,7 +173,8 @@ static bool is_near(const struct look *look) {
   return (!look->comparison.flagged || !(share > FAR)) && !(look->replicas > FAR);
 }
 
-static void result_fill(struct sf_tensor_result *result, const struct look *look) {
+static void result_fill(struct sf_tensor_result *result, const struct look *look, enum sf_level level) {
+  result->level = level;
   result->norm = look->e->norm;
   result->noise = look->comparison.noise;
   result->fro_ratio = look->comparison.fro_ratio;
@@ -188,7 +189,7 @@ static int32_t look_again(struct tolerances *t) {
   int32_t left = 0, near = 0;
   for (int32_t i = 0; i < t->count; i++) {
     const struct look look = look_at(t, t->left[i]);
-    result_fill(t->left[i], &look);
+    result_fill(t->left[i], &look, t->level);
     if (is_cleared(&look)) continue;
     near += is_near(&look);
     t->left[left++] = t->left[i];
@@ -219,7 +220,7 @@ static enum sf_status look_first(struct tolerances *t) {
   for (int32_t i = 0; i < t->count; i++) {
     struct sf_tensor_result *result = t->left[i];
     const struct look look = look_at(t, result);
-    result_fill(result, &look);
+    result_fill(result, &look, t->level);
     if (!sf_is_scaled_alike(t->judging->collector, t->expectations, result->id.step)) {
       result->judged = result->flagged = false; /* the scale is judged by itself (judge_step.c) */
       result->why_not = "other loss scale";

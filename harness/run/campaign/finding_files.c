@@ -145,6 +145,8 @@ enum sf_status sf_finding_write(const char *directory, const struct sf_case *c, 
   if (files & SF_FINDING_CASE) status = write_case(directory, "case.json", c, outcome, error);
   if (status == SF_OK && min && files & SF_FINDING_MIN) status = write_case(directory, "min.json", &min->min, &min->min_outcome, error);
   if (status == SF_OK && min && files & SF_FINDING_MIN && *min->script) status = write_text(directory, "script.py", min->script, error);
+  if (status == SF_OK && min && files & SF_FINDING_MIN && *min->steps)
+    status = write_text(directory, SF_FINDING_STEPS_FILE, min->steps, error);
   if (status != SF_OK || !(files & SF_FINDING_REPORT)) return status;
   snprintf(path, sizeof path, "%s/%s", directory, min ? "min.json" : "case.json");
   told.replay_path = path;

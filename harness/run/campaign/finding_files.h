@@ -1,4 +1,5 @@
-/* The files of a finding: <out>/<signature>[-N]/{case.json, min.json, report.txt}, and script.py where a framework's worker wrote one. */
+/* The files of a finding: <out>/<signature>[-N]/{case.json, min.json, shrink.txt, report.txt}, and script.py where a framework's worker
+ * wrote one. */
 #ifndef SF_RUN_FINDING_FILES_H
 #define SF_RUN_FINDING_FILES_H
 
@@ -27,7 +28,9 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
 void sf_finding_message(struct sf_text *out, const char *name, const char *what, const struct sf_diagnosis *diagnosis);
 /* "in 87 of at most 300 trials; minimal: yes", or why it was not shrunk. */
 void sf_finding_shrink_text(char *out, size_t size, const struct sf_job_result *shrunk);
-/* Which files of a folder a finding brings: SCRIPT comes with MIN, the report is of what is shown (the smallest case where there is one).
+#define SF_FINDING_STEPS_FILE "shrink.txt"
+/* Which files of a folder a finding brings: the script and the steps of shrinking come with MIN, the report is of what is shown (the
+ * smallest case where there is one).
  */
 enum { SF_FINDING_CASE = 1, SF_FINDING_MIN = 2, SF_FINDING_REPORT = 4, SF_FINDING_ALL = 7 };
 /* Makes the folder and writes case (and the smallest one and its script, if the story's shrink job ended with one) with `expect` set to

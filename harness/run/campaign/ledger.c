@@ -76,6 +76,8 @@ static void add_verdict(struct sf_ledger *ledger, int64_t index, const struct sf
       .seconds = outcome->seconds,
       .flaky = finding && outcome->cls == SF_CLASS_FLAKY,
       .reason = reason,
+      .closest = outcome->tally.closest,
+      .unjudged = outcome->tally.unjudged,
   };
   keep(ledger, sf_store_add_verdict(ledger->store, &row, &ledger->error));
   ledger->news.cases++;
@@ -229,6 +231,7 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
         .report = report,
         .diagnosis = shown->diagnosis,
         .shown = shown->shown,
+        .steps = min ? min->steps : NULL,
         .known = sf_known_has(&ledger->options->known, shown->signature) ||
                  (out_of_time && sf_known_may_cover(&ledger->options->known, outcome->shrink_key, c)),
     };
@@ -361,7 +364,16 @@ void sf_ledger_commit(struct sf_ledger *ledger) {
   if (ledger->status == SF_OK) keep(ledger, sf_store_commit(ledger->store, &ledger->error));
 }
 
+static void note_pairs(struct sf_ledger *ledger) {
+  struct sf_text pairs = {0};
+  if (!ledger->cover || ledger->status != SF_OK) return;
+  sf_cover_count_append(ledger->cover, &pairs);
+  if (!pairs.failed) keep(ledger, sf_store_set_pairs(ledger->store, pairs.data ? pairs.data : "", &ledger->error));
+  sf_text_destroy(&pairs);
+}
+
 void sf_ledger_summarise(struct sf_ledger *ledger, struct sf_campaign_result *result) {
+  note_pairs(ledger);
   sf_ledger_stand_at_end(ledger);
   sf_ledger_commit(ledger);
   if (ledger->status == SF_OK) keep(ledger, sf_store_summarise(ledger->store, &result->summary, &ledger->error));

@@ -195,6 +195,7 @@ static void report_cause(struct sf_report *report, const struct sf_signatures *s
       sf_line_append(&item->text, "one cause    %s%s\n", also->signature, also->known ? " (known)" : "");
   }
   sf_finding_message(&item->message, is_new ? found->signature : NULL, found->what, &found->diagnosis);
+  item->has_command = true;
   sf_replay_append(&item->next, found->min_path, replay, 0);
   sf_report_case(item, found->min_path);
 }

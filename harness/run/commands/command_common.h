@@ -136,6 +136,8 @@ enum sf_status sf_common_run_one(struct sf_job *job, struct sf_job_result *resul
                                  const struct sf_common_flags *flags, const struct sf_pool_options *pool,
                                  struct sf_error *error) SF_MUST_USE;
 
+/* Copies the path of the store (campaign-*.sqlite) in a folder that was written last. False: there is none. newest_store.c. */
+bool sf_common_newest_store(char *out, size_t size, const char *folder);
 /* What is wrong with reading a file that the user named is wrong input (exit 2), not a failure of the harness. */
 enum sf_status sf_input_status(enum sf_status status);
 /* Whether this process is a rank of a job that the user has started: --backend mpi or nccl without --launcher. */

@@ -5,10 +5,10 @@
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/report_json.h"
+#include "harness/run/figures/report_figures.h"
 #include "harness/run/process/subject.h"
 #include "harness/run/support/json.h"
 
-#include <dirent.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -72,43 +72,6 @@ static void default_store(char *out, size_t size, const char *folder) {
   }
 }
 
-static int is_store(const struct dirent *entry) {
-  int number = 0, length = 0;
-  return sscanf(entry->d_name, "campaign-%d.sqlite%n", &number, &length) == 1 && length > 0 && entry->d_name[length] == '\0';
-}
-
-/* When a campaign last wrote to the store; SQLite's log beside it counts too. */
-static struct timespec written_at(const char *store) {
-  char log[SF_PATH_TEXT + 8];
-  struct stat info, log_info;
-  snprintf(log, sizeof log, "%s-wal", store);
-  if (stat(store, &info) != 0) return (struct timespec){0};
-  const bool has_log = stat(log, &log_info) == 0;
-  return has_log && log_info.st_mtim.tv_sec >= info.st_mtim.tv_sec ? log_info.st_mtim : info.st_mtim;
-}
-
-static bool is_later(struct timespec a, struct timespec b) {
-  return a.tv_sec > b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec >= b.tv_nsec);
-}
-
-/* The store under the output folder that was written last; SF_EUSAGE when there is no store. */
-static enum sf_status newest_store(char *out, size_t size, const char *folder, struct sf_error *error) {
-  struct dirent **names = NULL;
-  struct timespec newest = {0};
-  const int count = scandir(folder, &names, is_store, alphasort);
-  *out = '\0';
-  for (int i = 0; i < count; i++) {
-    char path[SF_PATH_TEXT];
-    snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name);
-    const struct timespec written = written_at(path);
-    if (!*out || is_later(written, newest)) snprintf(out, size, "%s", path), newest = written;
-    free(names[i]);
-  }
-  free(names);
-  return *out ? SF_OK
-              : sf_error_set(error, SF_EUSAGE, "--resume: there is no campaign-*.sqlite in %s; name the store with --store FILE", folder);
-}
-
 /* Shares are blocks of indices: a few cases may all lie in another share. */
 static enum sf_status choose_share(struct sf_campaign_options *out, const struct fuzz_flags *flags, struct sf_error *error) {
   if (flags->share_count == 0) return SF_OK;
@@ -124,7 +87,11 @@ static enum sf_status choose_share(struct sf_campaign_options *out, const struct
 static enum sf_status choose_store(struct sf_campaign_options *out, const struct fuzz_flags *flags, struct sf_error *error) {
   char *path = out->store_path;
   const size_t size = sizeof out->store_path;
-  if (!flags->store && flags->resume) return newest_store(path, size, out->out_dir, error);
+  if (!flags->store && flags->resume)
+    return sf_common_newest_store(path, size, out->out_dir)
+               ? SF_OK
+               : sf_error_set(error, SF_EUSAGE, "--resume: there is no campaign-*.sqlite in %s; name the store with --store FILE",
+                              out->out_dir);
   if (!flags->store)
     default_store(path, size, out->out_dir);
   else if (snprintf(path, size, "%s", flags->store) >= (int)size)
@@ -216,7 +183,9 @@ static enum sf_status write_reports(const struct sf_campaign_options *used, cons
                                     struct sf_error *error) {
   struct sf_report report = {0};
   sf_campaign_report(&report, result, signatures, nothing, &used->replay);
-  const enum sf_status status = sf_report_write(&report, paths, error);
+  const struct sf_figures_source source = {.store_path = used->store_path, .pool = &used->pool};
+  enum sf_status status = paths->html ? sf_report_add_figures(&report, &source, error) : SF_OK;
+  if (status == SF_OK) status = sf_report_write(&report, paths, error);
   sf_report_destroy(&report);
   return status;
 }

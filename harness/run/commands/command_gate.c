@@ -1,6 +1,7 @@
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/report_json.h"
+#include "harness/run/figures/report_figures.h"
 #include "harness/run/gate/gate.h"
 
 #include "harness/base/hash.h"
@@ -103,7 +104,9 @@ static int tell(const struct gate_flags *flags, const struct sf_gate_options *us
   struct sf_report report = {0};
   print_result(result, used, flags->identity.seed_from, sf_people(flags->common.json));
   sf_gate_report(&report, result, &flags->identity);
-  const enum sf_status status = sf_report_write(&report, &flags->reports, &error);
+  const struct sf_figures_source source = {.store_path = used->campaign.store_path, .pool = &used->campaign.pool};
+  enum sf_status status = flags->reports.html ? sf_report_add_figures(&report, &source, &error) : SF_OK;
+  if (status == SF_OK) status = sf_report_write(&report, &flags->reports, &error);
   sf_report_destroy(&report);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   const int code = result->passed ? 0 : result->failed_count > 0 ? 1 : 3;
@@ -162,8 +165,8 @@ static int run(void *context) {
   snprintf(used.campaign.store_path, sizeof used.campaign.store_path, "%s/store.sqlite", folder.path);
   sf_watch_interrupts();
   status = sf_gate_run(&used, &result, &error);
-  sf_temporary_remove(&folder);
   const int code = status != SF_OK ? sf_exit_failure(status, &error) : tell(flags, &used, &result);
+  sf_temporary_remove(&folder);
   if (status == SF_OK) sf_gate_destroy(&result);
   sf_campaign_options_clear(&used.campaign);
   return code;

@@ -1,7 +1,7 @@
-#include "harness/run/campaign/finding_files.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/report_json.h"
+#include "harness/run/figures/case_report.h"
 #include "harness/run/opfuzz/op_report.h"
 #include "harness/run/process/process.h"
 #include "harness/run/process/rank_page.h"
@@ -50,25 +50,17 @@ static const char *ranks_text(char out[32], const struct sf_case *c, const struc
   return out;
 }
 
-/* A case that could not be judged counts as an error, not as a pass. */
 static enum sf_status write_reports(const struct sf_case *c, const struct sf_outcome *outcome, const char *text,
-                                    const struct replay_flags *flags, struct sf_error *error) {
-  struct sf_report report = {.title = "shardfuzz replay", .passed = outcome->verdict == SF_VERDICT_PASS};
-  struct sf_report_item *item = sf_report_add(&report, "replay", sf_verdict_name(outcome->verdict),
-                                              report.passed                            ? SF_REPORT_PASSED
-                                              : outcome->verdict == SF_VERDICT_FINDING ? SF_REPORT_FAILED
-                                                                                       : SF_REPORT_ERROR);
-  char ranks[32];
-  sf_report_fact(&report, sf_subject_of(c)->noun, NULL, "%d of %d judged%s", outcome->checked, outcome->checked + outcome->unchecked,
-                 ranks_text(ranks, c, outcome));
-  sf_text_append(&item->name, "%s", flags->files.items[0]);
-  item->seconds = outcome->seconds;
-  sf_text_append(&item->text, "%s", text);
-  sf_finding_message(&item->message, NULL, outcome->text, &outcome->diagnosis);
-  sf_report_case(item, flags->files.items[0]);
+                                    const struct sf_evidence *evidence, const struct replay_flags *flags, struct sf_error *error) {
+  struct sf_report report = {.title = "shardfuzz replay"};
   struct sf_replay_way way = {0};
   enum sf_status status = sf_common_replay_way(&way, &flags->common);
-  sf_replay_append(&item->next, flags->files.items[0], &way, 0);
+  const struct sf_case_told told = {.name = flags->files.items[0],
+                                    .path = flags->files.items[0],
+                                    .way = &way,
+                                    .text = text,
+                                    .evidence = flags->reports.html ? evidence : NULL};
+  if (status == SF_OK) sf_case_report(&report, c, outcome, &told);
   sf_replay_way_clear(&way);
   if (status == SF_OK) status = sf_report_write(&report, &flags->reports, error);
   sf_report_destroy(&report);
@@ -85,7 +77,8 @@ static void tell_operation(FILE *to, const struct sf_case *c, const struct sf_ou
   sf_text_destroy(&text);
 }
 
-static int report(const struct sf_case *c, const struct sf_outcome *outcome, const struct replay_flags *flags) {
+static int report(const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_evidence *evidence,
+                  const struct replay_flags *flags) {
   const bool json = flags->common.json;
   FILE *const to = sf_people(json);
   struct sf_error error = {SF_OK, ""};
@@ -108,7 +101,7 @@ static int report(const struct sf_case *c, const struct sf_outcome *outcome, con
     sf_print(to, "expected     %s%s%s: %s\n", c->expect.verdict, *c->expect.signature ? " " : "", c->expect.signature,
              sf_outcome_as_expected(outcome, &c->expect) ? "yes" : "NO");
   }
-  const enum sf_status status = write_reports(c, outcome, text ? text : outcome->text, flags, &error);
+  const enum sf_status status = write_reports(c, outcome, text ? text : outcome->text, evidence, flags, &error);
   const int code = status != SF_OK ? sf_exit_failure(status, &error) : outcome->verdict == SF_VERDICT_FINDING ? 1 : 0;
   sf_free(text);
   return json ? sf_exit_json(sf_json_of_outcome(outcome, c), 0, code) : code;
@@ -130,22 +123,24 @@ static int run_rank(const struct sf_case *c, const struct replay_flags *flags, c
   const struct sf_rank_trial trial = {.index = -1, .count = (int32_t)sf_case_ranks(c), .seconds = seconds};
   struct sf_error error = {SF_OK, ""};
   struct sf_chunk_log log = {0};
+  struct sf_evidence evidence = {0};
   struct sf_outcome outcome;
   int code = 0;
   if (sf_rank_watch_begin(watch, &trial) != SF_OK) sf_mpi_abort(mpi, 3);
   sf_engine_run(engine, c, root ? &log : NULL, &outcome);
   sf_outcome_turn_to_expected(&outcome, &c->expect);
-  if (root) sf_engine_diagnose(engine, c, &log, &outcome);
+  if (root) sf_engine_show(engine, c, &log, &evidence, &outcome);
   const bool broken = sf_outcome_breaks_ranks(&outcome);
   if (root && flags->table && !broken) sf_table_print(stdout, sf_engine_catalog(engine), sf_engine_judgement(engine));
   const enum sf_status status = root ? write_trace(&log, c, flags, &error) : SF_OK;
   if (status != SF_OK)
     code = sf_exit_failure(status, &error);
   else if (broken ? sf_rank_watch_may_tell(watch) : root)
-    code = report(c, &outcome, flags);
+    code = report(c, &outcome, &evidence, flags);
   fflush(NULL);
   if (broken) sf_mpi_abort(mpi, code);
   sf_rank_watch_end(watch);
+  sf_evidence_destroy(&evidence);
   sf_chunk_log_destroy(&log);
   return code;
 }
@@ -184,6 +179,8 @@ static int run_in_worker(const struct sf_case *c, const struct replay_flags *fla
   static struct sf_job_result result;
   struct sf_error error = {SF_OK, ""};
   struct sf_chunk_log log = {0};
+  struct sf_evidence evidence = {0};
+  pool->evidence = flags->reports.html && !pool->launcher ? tmpfile() : NULL;
   pool->record = flags->trace ? &log : NULL;
   pool->table = flags->table ? stdout : NULL;
   if (flags->table) signal(SIGPIPE, SIG_IGN); /* `| head` would end the child, which looks like a crash of the target */
@@ -201,8 +198,11 @@ static int run_in_worker(const struct sf_case *c, const struct replay_flags *fla
   }
   if (status == SF_OK && flags->script && *result.script)
     status = sf_bytes_write_file(flags->script, result.script, strlen(result.script), &error);
-  const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(c, &result.outcome, flags);
+  if (status == SF_OK && pool->evidence) sf_evidence_read(&evidence, pool->evidence);
+  const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(c, &result.outcome, &evidence, flags);
   if (flags->script && !*result.script) sf_complain("there is no script: nothing was found, or the worker writes none");
+  if (pool->evidence) fclose(pool->evidence);
+  sf_evidence_destroy(&evidence);
   sf_chunk_log_destroy(&log);
   return code;
 }

@@ -3,6 +3,7 @@
 #include "harness/run/commands/check_report.h"
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
+#include "harness/run/figures/figures.h"
 #include "harness/run/support/json.h"
 
 #include "harness/base/alloc.h"
@@ -83,7 +84,9 @@ struct judging {
   bool found;
 };
 
-static void add_item(struct sf_report *report, const struct sf_check_report *seen, const char *path, const char *text) {
+/* figures: whether the item gets pictures. */
+static enum sf_status add_item(struct sf_report *report, const struct sf_check_report *seen, const struct sf_trace_set *candidate,
+                               const char *path, const char *text, bool figures) {
   static const struct sf_diagnosis none = {.text = ""};
   const enum sf_report_outcome outcome = seen->verdict == SF_VERDICT_PASS      ? SF_REPORT_PASSED
                                          : seen->verdict == SF_VERDICT_FINDING ? SF_REPORT_FAILED
@@ -93,6 +96,7 @@ static void add_item(struct sf_report *report, const struct sf_check_report *see
   sf_text_append(&item->text, "%s", text);
   sf_finding_message(&item->message, NULL, text, &none);
   sf_text_append(&item->next, "%d of %d tensors judged", seen->judged, seen->judged + seen->not_judged);
+  return figures ? sf_figures_of_check(&item->figures, seen, candidate) : SF_OK;
 }
 
 static enum sf_status judge(struct judging *judging, const char *path, struct sf_error *error) {
@@ -105,7 +109,7 @@ static enum sf_status judge(struct judging *judging, const char *path, struct sf
     struct sf_text text = {0};
     sf_check_append(&text, &report, &candidate);
     sf_print_lines(sf_people(judging->flags->json), text.data);
-    add_item(&judging->report, &report, path, text.data ? text.data : "");
+    status = add_item(&judging->report, &report, &candidate, path, text.data ? text.data : "", judging->flags->reports.html != NULL);
     sf_text_destroy(&text);
     if (judging->flags->json && json_array_append_new(judging->json, sf_json_of_check(&report, &candidate)) != 0) status = SF_ENOMEM;
     judging->found |= report.verdict == SF_VERDICT_FINDING;

@@ -8,7 +8,7 @@
 
 extern const struct sf_command sf_command_fuzz, sf_command_replay, sf_command_shrink, sf_command_gate, sf_command_check, sf_command_noise,
     sf_command_anchors, sf_command_power, sf_command_space, sf_command_merge, sf_command_status, sf_command_init, sf_command_list,
-    sf_command_describe, sf_command_worker;
+    sf_command_describe, sf_command_report, sf_command_worker;
 /* A whole command: parses the arguments after its name, prints the help when asked, runs, and frees what the flags own. Returns the exit
  * code. */
 int sf_command_main(const struct sf_command *command, int argc, char **argv);

@@ -38,6 +38,7 @@ struct sf_framework {
   int32_t unstarted; /* cases in a row whose set did not start */
   bool supposes;     /* a finding's diagnosis may run the reference with mistakes */
   bool is_thorough;  /* a finding is judged by all perturbed runs */
+  struct sf_evidence *evidence; /* NULL, or where what a judgement saw is kept */
 };
 
 /* --- runs ------------------------------------------------------------------------------------------------------- */
@@ -467,6 +468,7 @@ enum sf_status sf_framework_run(struct sf_framework *f, struct sf_framework_outc
   const double began = sf_clock_seconds();
   const char *refusal = sf_description_refusal(f->description, complete);
   *outcome = nothing_yet();
+  outcome->evidence = f->evidence;
   enum sf_status status = SF_OK;
   if (refusal) {
     outcome->verdict = SF_VERDICT_SKIP;
@@ -497,6 +499,7 @@ enum sf_status sf_framework_ask_script(struct sf_framework *f, char *out, size_t
 }
 
 void sf_framework_suppose(struct sf_framework *f, bool supposes) { f->supposes = supposes; }
+void sf_framework_show(struct sf_framework *f, struct sf_evidence *evidence) { f->evidence = evidence; }
 void sf_framework_be_thorough(struct sf_framework *f, bool thorough) { f->is_thorough = thorough; }
 
 bool sf_framework_is_exhausted(const struct sf_framework *f) { return f->unstarted >= UNSTARTED_MAX; }

@@ -4,6 +4,7 @@
 #define SF_RUN_FRAMEWORK_H
 
 #include "harness/check/check.h"
+#include "harness/run/evidence/evidence.h"
 #include "harness/run/trial/outcome.h"
 #include "harness/worker/description.h"
 #include "harness/worker/worker_set.h"
@@ -37,6 +38,8 @@ struct sf_framework_outcome {
   int32_t further_count;                /* of a case judged module by module: wrong tensors beside the first one */
   struct sf_culprit further[SF_CHECK_CULPRITS_MAX - 1];
   double seconds;
+  struct sf_tally tally;
+  struct sf_evidence *evidence; /* NULL, or zeroed: where what the judgement saw is kept; borrowed */
 };
 
 /* The class of a finding, or what the machine lacks, or the verdict: "tolerance", "space", "PASS". */
@@ -65,6 +68,8 @@ enum sf_status sf_framework_run(struct sf_framework *framework, struct sf_framew
 void sf_framework_suppose(struct sf_framework *framework, bool supposes);
 /* Whether the cases that follow are findings only by all perturbed runs, and not by as many as make it nearly certain. */
 void sf_framework_be_thorough(struct sf_framework *framework, bool thorough);
+/* NULL, or where evidence of the cases that follow is kept, each in place of the one before; borrowed. */
+void sf_framework_show(struct sf_framework *framework, struct sf_evidence *evidence);
 /* Asks the worker for a program that shows what a complete case does. first: name of the first wrong tensor, or "". SF_EIO with the
  * worker's reason; SF_EINPUT: no text, or one longer than size. */
 enum sf_status sf_framework_ask_script(struct sf_framework *framework, char *out, size_t size, const json_t *complete, const char *first,

@@ -72,6 +72,7 @@ static void outcome_of(struct sf_outcome *out, const struct sf_case *c, const st
   out->verdict = seen->verdict;
   out->checked = (int32_t)seen->judged;
   out->unchecked = (int32_t)seen->not_judged;
+  out->tally = seen->tally;
   out->rank = seen->what.rank;
   const bool is_finding = seen->verdict == SF_VERDICT_FINDING;
   const struct sf_culprit first = culprit_of(c, seen, &seen->what);

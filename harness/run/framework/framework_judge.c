@@ -76,7 +76,7 @@ static enum sf_status module_of(char *out, size_t size, const struct sf_trace_na
   return status;
 }
 
-static enum sf_status culprit_of(struct sf_culprit *out, const struct sf_check_report *report, int32_t which) {
+enum sf_status sf_framework_culprit(struct sf_culprit *out, const struct sf_check_report *report, int32_t which) {
   const struct sf_check_result *result = &report->results[report->culprits[which].result];
   *out = (struct sf_culprit){.cls = result->cls,
                              .kind = result->tensor->name.kind,
@@ -92,15 +92,29 @@ static enum sf_status culprit_of(struct sf_culprit *out, const struct sf_check_r
   return module_of(out->module, sizeof out->module, &result->tensor->name);
 }
 
+static enum sf_status tally_tensors(struct sf_tally *tally, const struct sf_check_report *report) {
+  enum sf_status status = SF_OK;
+  *tally = (struct sf_tally){.unjudged = ""};
+  for (int32_t i = 0; i < report->result_count && status == SF_OK; i++) {
+    const struct sf_check_result *r = &report->results[i];
+    char module[SF_MODULE_TEXT];
+    if (r->judged && !r->flagged) sf_tally_near(tally, sf_check_share(report, r));
+    if (r->judged) continue;
+    status = module_of(module, sizeof module, &r->tensor->name);
+    if (status == SF_OK) sf_tally_unjudged(tally, module);
+  }
+  return status;
+}
+
 static enum sf_status outcome_of_report(struct sf_framework_outcome *out, const struct sf_check_report *report) {
   out->verdict = report->verdict;
   out->judged = report->judged;
   out->not_judged = report->not_judged;
   out->findings = report->findings;
   out->further_count = report->culprit_count > 0 ? report->culprit_count - 1 : 0;
-  enum sf_status status = SF_OK;
+  enum sf_status status = tally_tensors(&out->tally, report);
   for (int32_t i = 0; i < report->culprit_count && status == SF_OK; i++)
-    status = culprit_of(i == 0 ? &out->what : &out->further[i - 1], report, i);
+    status = sf_framework_culprit(i == 0 ? &out->what : &out->further[i - 1], report, i);
   return status;
 }
 
@@ -120,6 +134,10 @@ enum sf_status sf_framework_judge(bool *good, bool *sure, struct sf_framework_ou
   if (status == SF_OK) status = sf_trace_set_open(&candidate_set, candidate, error);
   if (status == SF_OK) status = sf_check_run(&report, &reference_set, &levels, &candidate_set, supposed, error);
   if (status == SF_OK) status = outcome_of_report(outcome, &report);
+  if (status == SF_OK && outcome->evidence) {
+    sf_evidence_destroy(outcome->evidence);
+    status = sf_evidence_of_check(outcome->evidence, &report, &candidate_set);
+  }
   *sure = status == SF_OK && is_sure(&report, draws);
   *good = status == SF_OK;
   status = sf_framework_blame(outcome, "candidate", status, error);

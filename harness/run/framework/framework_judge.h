@@ -11,6 +11,8 @@
 enum sf_status sf_framework_blame(struct sf_framework_outcome *outcome, const char *run, enum sf_status status,
                                   const struct sf_error *error) SF_MUST_USE;
 
+/* A culprit of a judged trace, without key and signature. SF_ENOMEM. */
+enum sf_status sf_framework_culprit(struct sf_culprit *out, const struct sf_check_report *report, int32_t which) SF_MUST_USE;
 /* Writes a noise file of the reference. first: more draws will follow if the candidate does not pass by these. *distinct: how many
  * of the draws moved anything. *good is false when there is no noise file: the traces break the format, or no draw moved anything; the
  * outcome then holds what sf_framework_blame makes of that. */

@@ -32,6 +32,7 @@ static struct sf_report_item *add_item(struct sf_report *report, const struct sf
                        &item->diagnosis);
   sf_text_append(&out->text, "%s", item->text);
   if (!is_stale) sf_report_case(out, *item->min_path ? item->min_path : item->name);
+  out->has_command = !is_stale;
   if (is_stale)
     sf_text_append(&out->next, "%s", item->text);
   else

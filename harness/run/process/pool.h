@@ -8,6 +8,7 @@
 #include "generators/codec.h"
 #include "generators/shrink.h"
 #include "harness/device/device.h"
+#include "harness/run/process/shrink_steps.h"
 #include "harness/run/trial/outcome.h"
 
 #include <stdio.h>
@@ -72,6 +73,7 @@ struct sf_job_result {
   char script[SF_SCRIPT_TEXT]; /* frameworks: a program that shows a diagnosed finding (SHRINK: of min); "" when the worker writes none */
   int32_t evaluations, budget; /* SHRINK: trials that shrinking took, of at most so many */
   bool minimal;                /* false: the budget ran out first */
+  char steps[SF_STEPS_TEXT];   /* SHRINK: its way (shrink_steps.h) */
 };
 
 struct sf_pool_options {
@@ -90,6 +92,7 @@ struct sf_pool_options {
   double device_memory;        /* bytes of a GPU that one process may take; 0: what is free when it starts */
   bool nccl;                   /* ranks of MPI jobs send their data by NCCL */
   struct sf_chunk_log *record; /* NULL, or a shared log where simulated ranks leave what they traced; for one process */
+  FILE *evidence;              /* NULL, or a file where a process leaves what a diagnosed job showed (evidence.h); for one process */
   FILE *table;                 /* NULL, or where a process prints the table of every tensor (table.h) */
 };
 

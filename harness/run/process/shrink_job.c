@@ -13,6 +13,8 @@ struct shrink_loop {
   const struct sf_job *job;
   double deadline;
   struct sf_outcome last; /* outcome of the last candidate that still failed in the same way */
+  struct sf_case best;    /* that candidate */
+  char *steps;            /* SF_STEPS_TEXT */
 };
 
 /* Runs c in the pool's process; false when the pool itself failed. shrink_key: "", or the culprit to look for. script: NULL; or
@@ -40,8 +42,7 @@ static bool same_failure(const struct sf_outcome *outcome, const char *shrink_ke
 
 /* A process that crashes may have been killed from outside. So a crash is tried again in another process, unless the failure itself ends
  * processes. */
-static bool still_fails(void *ctx, const struct sf_case *c) {
-  struct shrink_loop *loop = ctx;
+static bool fails_in_the_same_way(struct shrink_loop *loop, const struct sf_case *c) {
   struct sf_outcome outcome;
   const bool ends_processes = sf_class_cuts_off(loop->last.cls);
   for (int attempt = 0; attempt < CANDIDATE_ATTEMPTS; attempt++) {
@@ -53,11 +54,20 @@ static bool still_fails(void *ctx, const struct sf_case *c) {
   return true;
 }
 
+static bool still_fails(void *ctx, const struct sf_case *c) {
+  struct shrink_loop *loop = ctx;
+  const bool fails = fails_in_the_same_way(loop, c);
+  sf_steps_note(loop->steps, &loop->best, c, fails);
+  if (fails) loop->best = *c;
+  return fails;
+}
+
 static void shrink(struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_job_result *result) {
   struct sf_shrink_report report;
   memset(&report, 0, sizeof report);
   struct sf_case min;
   loop->last = result->min_outcome;
+  loop->best = loop->job->c;
   const enum sf_status status = sf_subject_of(&loop->job->c)->shrink(&min, loop->job, options, still_fails, loop, &report);
   if (status != SF_OK) return;
   result->min = min;
@@ -121,6 +131,7 @@ static bool is_explained(struct shrink_loop *loop, struct sf_job *job, const str
   const struct sf_subject *subject = sf_subject_of(&job->c);
   struct sf_outcome before = result->outcome;
   loop->last = before;
+  loop->best = job->c;
   for (int32_t i = 0; i < job->suspect_count; i++) {
     const struct sf_case *suspect = &job->suspects[i];
     struct sf_case rest;
@@ -164,9 +175,10 @@ void sf_shrink_job(struct sf_pool **kept, const struct sf_pool_options *options,
   memset(result, 0, sizeof *result);
   result->tag = job->tag;
   struct sf_job shrunk = *job;
-  struct shrink_loop loop;
+  static struct shrink_loop loop;
   memset(&loop, 0, sizeof loop);
   loop.job = &shrunk;
+  loop.steps = result->steps;
   loop.deadline = job->deadline > 0 ? job->deadline : sf_pool_deadline(options, &job->c);
   loop.pool = *kept;
   const enum sf_status status = loop.pool ? SF_OK : sf_pool_create(&loop.pool, &single);

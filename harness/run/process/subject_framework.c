@@ -30,6 +30,7 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
   struct sf_error error = {SF_OK, ""};
   struct sf_worker_report report = {.end = SF_WORKER_ANSWERED};
   struct sf_outcome *outcome = &result->outcome;
+  struct sf_evidence seen = {0};
   if (!bench->options->framework)
     outcome->status =
         sf_error_set(&error, SF_EINPUT, "target.name: the case is for the framework \"%s\": give it as --target", job->c.target);
@@ -38,7 +39,11 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
   if (outcome->status == SF_OK) {
     sf_framework_suppose(bench->framework, job->diagnose);
     sf_framework_be_thorough(bench->framework, job->thorough);
+    sf_framework_show(bench->framework, bench->options->evidence ? &seen : NULL);
     sf_framework_trial(bench->framework, &job->c, outcome);
+    if (bench->options->evidence && seen.tensor_count > 0) sf_evidence_write(bench->options->evidence, &seen);
+    sf_framework_show(bench->framework, NULL);
+    sf_evidence_destroy(&seen);
     sf_outcome_turn_to_wanted(outcome, job);
   } else {
     snprintf(outcome->text, sizeof outcome->text, "%s", *error.text ? error.text : sf_status_text(outcome->status));

@@ -1,5 +1,6 @@
 /* Cases of the built-in layers, and of plugins of layers or of a model. */
 #include "harness/base/sinks.h"
+#include "harness/run/evidence/evidence.h"
 #include "harness/run/process/subject.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/trial/mutants.h"
@@ -85,6 +86,18 @@ static bool contains(const struct sf_case *c, const struct sf_case *trigger) {
   return true;
 }
 
+/* evidence: NULL, or where it is left. */
+static void diagnose(struct sf_engine *engine, const struct sf_job *job, FILE *evidence, struct sf_outcome *outcome) {
+  struct sf_evidence seen = {0};
+  if (!evidence) {
+    sf_engine_diagnose(engine, &job->c, NULL, outcome);
+    return;
+  }
+  sf_engine_show(engine, &job->c, NULL, &seen, outcome);
+  sf_evidence_write(evidence, &seen);
+  sf_evidence_destroy(&seen);
+}
+
 static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_job_result *result) {
   if (!make_engine(bench, &result->outcome)) return;
   struct sf_engine *engine = bench->engine;
@@ -92,7 +105,7 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
   sf_engine_run(engine, &job->c, bench->options->record, &result->outcome);
   sf_outcome_excuse_memory(&result->outcome);
   sf_outcome_turn_to_wanted(&result->outcome, job);
-  if (job->diagnose) sf_engine_diagnose(engine, &job->c, NULL, &result->outcome);
+  if (job->diagnose) diagnose(engine, job, bench->options->evidence, &result->outcome);
   sf_said_end(bench->said);
   if (bench->options->table) {
     sf_table_print(bench->options->table, sf_engine_catalog(engine), sf_engine_judgement(engine));

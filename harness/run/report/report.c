@@ -63,21 +63,22 @@ void sf_report_destroy(struct sf_report *report) {
   }
   for (int32_t i = 0; i < report->item_count; i++) {
     struct sf_report_item *item = &report->items[i];
-    struct sf_text *texts[] = {&item->name, &item->message, &item->text, &item->next, &item->file, &item->minimal};
+    struct sf_text *texts[] = {&item->name, &item->message, &item->text, &item->next, &item->file, &item->minimal, &item->figures};
     for (size_t k = 0; k < sizeof texts / sizeof texts[0]; k++) sf_text_destroy(texts[k]);
   }
   sf_text_destroy(&report->nothing);
+  sf_text_destroy(&report->figures);
   sf_free(report->facts);
   sf_free(report->items);
 }
 
 static bool is_complete(const struct sf_report *report) {
-  bool failed = report->failed || report->nothing.failed;
+  bool failed = report->failed || report->nothing.failed || report->figures.failed;
   for (int32_t i = 0; i < report->fact_count; i++) failed |= report->facts[i].value.failed || report->facts[i].said.failed;
   for (int32_t i = 0; i < report->item_count; i++) {
     const struct sf_report_item *item = &report->items[i];
-    failed |=
-        item->name.failed || item->message.failed || item->text.failed || item->next.failed || item->file.failed || item->minimal.failed;
+    failed |= item->name.failed || item->message.failed || item->text.failed || item->next.failed;
+    failed |= item->file.failed || item->minimal.failed || item->figures.failed;
   }
   return !failed;
 }

@@ -23,6 +23,7 @@ struct sf_report_item {
   const char *group; /* which kind of thing: "corpus", "fuzz"; the program's own text, borrowed */
   const char *state; /* what became of it, in a word or two: "new", "known"; the same */
   enum sf_report_outcome outcome;
+  bool has_command; /* `next` is a command line */
   bool is_quiet; /* nothing is to be said of it: formats for people leave it out */
   double seconds;
   struct sf_text name;    /* a signature, a file */
@@ -31,6 +32,7 @@ struct sf_report_item {
   struct sf_text next;    /* what to do about it: a command line for a shell, or a sentence */
   struct sf_text file;    /* path of the case that shows it */
   struct sf_text minimal; /* what is in that file */
+  struct sf_text figures; /* HTML that is safe already: what formats for a browser show of it beside the texts */
 };
 
 /* One thing that is true of the whole run. */
@@ -48,6 +50,7 @@ struct sf_report {
   int32_t fact_count;
   struct sf_report_item *items;
   int32_t item_count;
+  struct sf_text figures; /* as of an item: of the whole run */
   bool failed; /* memory ran out: the report is not complete, and sf_report_write says so */
 };
 
@@ -68,7 +71,8 @@ void sf_report_destroy(struct sf_report *report); /* frees all texts; takes a ze
   X(summary, "write a Markdown summary", __VA_ARGS__)                                                                                      \
   X(sarif, "write SARIF 2.1.0", __VA_ARGS__)                                                                                               \
   X(annotations, "write annotations for GitHub Actions, which a step has to print", __VA_ARGS__)                                           \
-  X(codequality, "write a Code Quality report for GitLab", __VA_ARGS__)
+  X(codequality, "write a Code Quality report for GitLab", __VA_ARGS__)                                                       \
+  X(html, "write a page for a browser, with pictures", __VA_ARGS__)
 
 /* Where each format goes; NULL: nowhere. */
 struct sf_report_paths {

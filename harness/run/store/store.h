@@ -68,6 +68,8 @@ struct sf_store_verdict {
   int64_t checked, unchecked; /* tensors */
   double seconds;
   bool flaky;
+  double closest;       /* of a clean tensor, as in struct sf_tally; 0 where nobody noted it */
+  const char *unjudged; /* the same; NULL where nobody noted it */
   const char *reason; /* one line: why the case was skipped or is inconclusive; NULL in a store of before this was kept */
 };
 /* SF_EUSAGE when the index has a row already; no case may lie in two rows. */
@@ -83,6 +85,7 @@ struct sf_store_finding {
   bool minimal;                              /* no single step makes it smaller */
   struct sf_diagnosis diagnosis; /* of the smallest case; text "" when there is none, class UNKNOWN where this version does not know it */
   const char *shown;             /* shrink keys that the smallest case shows, a line each (sf_outcome); NULL: not noted */
+  const char *steps;             /* the way of shrinking to min_json (process/shrink_steps.h); NULL: not noted */
   bool known;                    /* on the list of known findings */
   int64_t count;                 /* out only: cases with this signature */
   const char *folder;            /* out only: as sf_store_set_folder set it; NULL when it was not set */
@@ -107,6 +110,13 @@ enum sf_status sf_store_folder(struct sf_store *store, char *out, size_t size, c
 enum sf_status sf_store_add_shrink(struct sf_store *store, const char *shrink_key, struct sf_error *error) SF_MUST_USE;
 /* How often a key was shrunk, the open batch included. */
 enum sf_status sf_store_shrink_count(struct sf_store *store, int64_t *out, const char *shrink_key, struct sf_error *error) SF_MUST_USE;
+
+/* Notes which pairs of settings ran together (sf_cover_count_append), in place of what was noted before. */
+enum sf_status sf_store_set_pairs(struct sf_store *store, const char *pairs, struct sf_error *error) SF_MUST_USE;
+/* Copies that note, for sf_free; "" when there is none. */
+enum sf_status sf_store_pairs(struct sf_store *store, char **out, struct sf_error *error) SF_MUST_USE;
+/* The options that the store was made with, as they were given to sf_store_open; lives as long as the store. */
+const char *sf_store_campaign(const struct sf_store *store);
 
 /* Makes the batch durable. Nothing happens when there is none. */
 enum sf_status sf_store_commit(struct sf_store *store, struct sf_error *error) SF_MUST_USE;

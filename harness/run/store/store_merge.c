@@ -14,6 +14,7 @@ struct merge {
   struct sf_store *out, *in;
   struct sf_store_merge_report *report;
   struct sf_error *error;
+  bool has_merged; /* an input is in `out` already */
 };
 
 static bool same_text(const char *a, const char *b) { return strcmp(a == NULL ? "" : a, b == NULL ? "" : b) == 0; }
@@ -116,6 +117,33 @@ static enum sf_status merge_shrinks(const struct merge *merge) {
   return status;
 }
 
+/* Stores of one campaign note the same pairs, and differ only in which of them have run: 'o' here, 'x' there. False: they are not of one
+ * kind. */
+static bool join_pairs(char *earlier, const char *other) {
+  if (strlen(earlier) != strlen(other)) return false;
+  for (char *at = earlier; *at != '\0'; at++, other++) {
+    if (*at == *other) continue;
+    if (!((*at == 'o' && *other == 'x') || (*at == 'x' && *other == 'o'))) return false;
+    *at = 'x';
+  }
+  return true;
+}
+
+/* Where a store has no note of pairs, or another kind, the joined one has none: it would be about a part of the cases. */
+static enum sf_status merge_pairs(struct merge *merge) {
+  char *earlier = NULL, *other = NULL;
+  enum sf_status status = sf_store_pairs(merge->out, &earlier, merge->error);
+  if (status == SF_OK) status = sf_store_pairs(merge->in, &other, merge->error);
+  if (status == SF_OK && merge->has_merged)
+    status = sf_store_set_pairs(merge->out, join_pairs(earlier, other) ? earlier : "", merge->error);
+  else if (status == SF_OK)
+    status = sf_store_set_pairs(merge->out, other, merge->error);
+  merge->has_merged = true;
+  sf_free(earlier);
+  sf_free(other);
+  return status;
+}
+
 static enum sf_status merge_one(struct merge *merge) {
   enum sf_status status = SF_OK;
   if (merge->in->high_water > merge->out->high_water) status = sf_store_high_water_raise(merge->out, merge->in->high_water, merge->error);
@@ -123,6 +151,7 @@ static enum sf_status merge_one(struct merge *merge) {
   if (status == SF_OK) status = sf_store_each_finding(merge->in, merge_finding, merge, merge->error);
   if (status == SF_OK) status = sf_store_each_further(merge->in, merge_further, merge, merge->error);
   if (status == SF_OK) status = merge_shrinks(merge);
+  if (status == SF_OK) status = merge_pairs(merge);
   return status == SF_OK ? sf_store_commit(merge->out, merge->error) : status;
 }
 

@@ -28,7 +28,9 @@
   X(seconds, "REAL NOT NULL", REAL, seconds)                                                                                               \
   X(flaky, "INTEGER NOT NULL", NUMBER, flaky)                                                                                              \
   X(reason, "TEXT", TEXT, reason)                                                                                                          \
-  X(count, "INTEGER NOT NULL DEFAULT 1", NUMBER, count)
+  X(count, "INTEGER NOT NULL DEFAULT 1", NUMBER, count)                                                                                    \
+  X(closest, "REAL", REAL, closest)                                                                                                        \
+  X(unjudged, "TEXT", TEXT, unjudged)
 
 /* The same of struct sf_store_finding, and what becomes of the column when the signature is seen again: KEEP; SHOWN: it is that of the case
  * that is shown; SAID: so, unless that one has no diagnosis; LOWEST, CASE, KNOWN: for one column alone. */
@@ -49,7 +51,8 @@
   X(minimal, "INTEGER", NUMBER, minimal, SHOWN)                                                                                            \
   X(what, "TEXT", TEXT, what, SHOWN)                                                                                                       \
   X(shown, "TEXT", TEXT, shown, SHOWN)                                                                                                     \
-  X(diagnosis_cause, "TEXT", LINE, diagnosis.cause, SAID)
+  X(diagnosis_cause, "TEXT", LINE, diagnosis.cause, SAID)                                                                                  \
+  X(steps, "TEXT", TEXT, steps, SHOWN)
 
 #define DECLARE_FIRST(column, declaration, ...) #column " " declaration
 #define DECLARE(...) ", " DECLARE_FIRST(__VA_ARGS__)
@@ -189,6 +192,12 @@ enum sf_status sf_store_add_shrink(struct sf_store *store, const char *shrink_ke
   return sf_store_add_shrinks(store, shrink_key, 1, error);
 }
 
+enum sf_status sf_store_set_pairs(struct sf_store *store, const char *pairs, struct sf_error *error) {
+  return sf_store_write(
+      store, error, "INSERT INTO meta(key, value) VALUES('pairs', coalesce(?, '')) ON CONFLICT(key) DO UPDATE SET value = excluded.value",
+      "t", pairs);
+}
+
 /* --- reading ---------------------------------------------------------------------------------------------------------------- */
 
 #define SELECT_VERDICT "SELECT " VERDICT_COLUMNS(NAME_FIRST, NAME) " FROM verdict"
@@ -308,6 +317,12 @@ enum sf_status sf_store_each_further(struct sf_store *store, sf_store_visit_furt
   }
   return status;
 }
+
+enum sf_status sf_store_pairs(struct sf_store *store, char **out, struct sf_error *error) {
+  return sf_store_query_text(store, out, "SELECT coalesce((SELECT value FROM meta WHERE key = 'pairs'), '')", "meta.pairs", error);
+}
+
+const char *sf_store_campaign(const struct sf_store *store) { return store->campaign; }
 
 static enum sf_status summary_add(void *context, const struct sf_store_verdict *verdict) {
   struct sf_store_summary *summary = context;

@@ -236,6 +236,14 @@ static void describe_inconclusive(struct sf_outcome *outcome) {
            outcome->checked + outcome->unchecked);
 }
 
+static void tally_tensors(struct sf_tally *tally, const struct sf_catalog *catalog, const struct sf_judgement *judgement) {
+  for (int32_t i = 0; i < judgement->result_count; i++) {
+    const struct sf_tensor_result *r = &judgement->results[i];
+    if (r->judged && !r->flagged && r->level >= SF_LEVEL_FULL) sf_tally_near(tally, sf_tensor_share(r));
+    if (!r->judged && r->expected) sf_tally_unjudged(tally, sf_modules[catalog->modules[r->expected->spec.module].cls].name);
+  }
+}
+
 static enum sf_status judge(struct sf_engine *engine, struct sf_outcome *outcome) {
   const int64_t runs = sf_expectations_runs(engine->expectations);
   const enum sf_status status = sf_judge(engine->collector, true, &engine->judgement);
@@ -247,6 +255,7 @@ static enum sf_status judge(struct sf_engine *engine, struct sf_outcome *outcome
   outcome->verdict = j->verdict;
   outcome->checked = j->checked;
   outcome->unchecked = j->unchecked;
+  tally_tensors(&outcome->tally, engine->catalog, j);
   if (j->verdict == SF_VERDICT_FINDING) sf_outcome_from_judgement(outcome, engine->c, engine->catalog, j);
   if (j->verdict == SF_VERDICT_INCONCLUSIVE) describe_inconclusive(outcome);
   return SF_OK;

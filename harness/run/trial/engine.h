@@ -8,6 +8,7 @@
 #include "targets/target.h"
 
 struct sf_chunk_log;
+struct sf_evidence;
 
 struct sf_engine_options {
   enum sf_device_kind device;          /* the candidate's; the reference is computed on the CPU, but for large products */
@@ -47,6 +48,10 @@ void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_
  * diagnose nothing. The last trial's judgement stays valid. There is no diagnosis when the second run takes another way, or memory is out.
  */
 void sf_engine_diagnose(struct sf_engine *engine, const struct sf_case *c, const struct sf_chunk_log *record, struct sf_outcome *outcome);
+/* The same, and fills a zeroed evidence with what the judgement saw, the finding's tensor as a picture (evidence.h). It stays zeroed when
+ * memory is out. */
+void sf_engine_show(struct sf_engine *engine, const struct sf_case *c, const struct sf_chunk_log *record, struct sf_evidence *evidence,
+                    struct sf_outcome *outcome);
 
 /* Judges the trial just run by the flat bound (oracles/judge/flat_bound.h): fills outcome->flat, if the trial was compared here. */
 void sf_engine_flat_bound(const struct sf_engine *engine, struct sf_outcome *outcome);

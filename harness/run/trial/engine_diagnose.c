@@ -1,5 +1,6 @@
 /* Diagnoses a finding: a second run of the case keeps the failing tensor's shards, which go to the oracle. */
 #include "harness/base/alloc.h"
+#include "harness/run/evidence/evidence.h"
 #include "harness/run/trial/engine_internal.h"
 
 #include <stdio.h>
@@ -29,7 +30,7 @@ static int by_rank(const void *a, const void *b) {
 }
 
 static void diagnose_log(struct sf_engine *engine, const struct sf_finding *finding, const struct sf_chunk_log *log,
-                         struct sf_diagnosis *out) {
+                         struct sf_picture *picture, struct sf_diagnosis *out) {
   struct shard_list list = {.key = sf_trace_key(finding->id)};
   struct sf_diagnosis diagnosis;
   if (log->failed || !sf_chunk_log_visit(log->data, log->size_bytes, list_shard, &list)) return;
@@ -38,7 +39,7 @@ static void diagnose_log(struct sf_engine *engine, const struct sf_finding *find
   list.count = 0;
   if (sf_chunk_log_visit(log->data, log->size_bytes, list_shard, &list)) {
     qsort(list.at, (size_t)list.count, sizeof *list.at, by_rank);
-    if (sf_diagnose_finding(&diagnosis, engine->collector, finding, list.at, list.count) == SF_OK) *out = diagnosis;
+    if (sf_diagnose_finding(&diagnosis, picture, engine->collector, finding, list.at, list.count) == SF_OK) *out = diagnosis;
   }
   sf_free(list.at);
 }
@@ -71,7 +72,9 @@ static void find_earlier(struct sf_engine *engine, struct sf_diagnosis *out) {
   snprintf(out->text, sizeof out->text, "%s was wrong before: %s", id, finding->text);
 }
 
-void sf_engine_diagnose(struct sf_engine *engine, const struct sf_case *c, const struct sf_chunk_log *record, struct sf_outcome *outcome) {
+/* picture: NULL, or where the finding's tensor is drawn. */
+static void diagnose(struct sf_engine *engine, const struct sf_case *c, const struct sf_chunk_log *record, struct sf_picture *picture,
+                     struct sf_outcome *outcome) {
   struct sf_chunk_log log;
   if (outcome->status != SF_OK || outcome->verdict != SF_VERDICT_FINDING) return;
   engine->c = c;
@@ -82,8 +85,22 @@ void sf_engine_diagnose(struct sf_engine *engine, const struct sf_case *c, const
   const struct sf_finding *finding = &engine->judgement.findings[outcome->finding];
   memset(&log, 0, sizeof log);
   if (record)
-    diagnose_log(engine, finding, record, &outcome->diagnosis);
+    diagnose_log(engine, finding, record, picture, &outcome->diagnosis);
   else if (!engine->options.mpi && run_again(engine, &log, sf_trace_key(finding->id)))
-    diagnose_log(engine, finding, &log, &outcome->diagnosis);
+    diagnose_log(engine, finding, &log, picture, &outcome->diagnosis);
   sf_chunk_log_destroy(&log);
+}
+
+void sf_engine_diagnose(struct sf_engine *engine, const struct sf_case *c, const struct sf_chunk_log *record, struct sf_outcome *outcome) {
+  diagnose(engine, c, record, NULL, outcome);
+}
+
+void sf_engine_show(struct sf_engine *engine, const struct sf_case *c, const struct sf_chunk_log *record, struct sf_evidence *evidence,
+                    struct sf_outcome *outcome) {
+  struct sf_picture *picture = sf_alloc(sizeof *picture);
+  diagnose(engine, c, record, picture, outcome);
+  enum sf_status status = sf_evidence_of_judgement(evidence, c, engine->catalog, &engine->judgement);
+  if (status == SF_OK && picture && picture->rows > 0) status = sf_evidence_add_picture(evidence, outcome->first_id, picture);
+  if (status != SF_OK) sf_evidence_destroy(evidence);
+  sf_free(picture);
 }

@@ -57,7 +57,7 @@ void sf_outcome_tell_of(struct sf_outcome *out, const struct sf_culprit *culprit
   snprintf(out->text, sizeof out->text, "%s", culprit->text);
 }
 
-static struct sf_culprit told_of(const struct sf_outcome *outcome) {
+struct sf_culprit sf_outcome_told_of(const struct sf_outcome *outcome) {
   struct sf_culprit culprit;
 #define X(field)                                                                                                                           \
   static_assert(sizeof culprit.field == sizeof outcome->field, #field " is copied");                                                       \
@@ -122,7 +122,7 @@ void sf_outcome_add_culprit(struct sf_outcome *out, const struct sf_culprit *cul
 }
 
 static void turn_to(struct sf_outcome *outcome, int32_t which) {
-  const struct sf_culprit other = told_of(outcome);
+  const struct sf_culprit other = sf_outcome_told_of(outcome);
   sf_outcome_tell_of(outcome, &outcome->further[which]);
   outcome->further[which] = other;
 }

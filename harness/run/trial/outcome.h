@@ -4,6 +4,7 @@
 
 #include "harness/base/bytes.h"
 #include "harness/comm/comm.h"
+#include "harness/run/evidence/tally.h"
 #include "harness/run/opfuzz/op_outcome.h"
 #include "harness/run/trial/pattern.h"
 #include "harness/run/trial/signature.h"
@@ -55,6 +56,7 @@ struct sf_outcome {
   struct sf_op_outcome operation; /* of a case of an operation */
   /* always */
   int32_t ranks, checked, unchecked;
+  struct sf_tally tally;
   int64_t mutant_fired;       /* calls that a mutant changed, over all ranks */
   uint64_t mutant_outputs;    /* hash of what those calls gave, rank by rank */
   uint64_t trace_hash;        /* over every traced byte in order; 0 unless asked for */
@@ -71,6 +73,8 @@ void sf_outcome_from_judgement(struct sf_outcome *out, const struct sf_case *c, 
                                const struct sf_judgement *judgement);
 /* Makes the outcome one about this culprit: fills in what the two structs share. */
 void sf_outcome_tell_of(struct sf_outcome *out, const struct sf_culprit *culprit);
+/* The culprit that the outcome is about. */
+struct sf_culprit sf_outcome_told_of(const struct sf_outcome *outcome);
 /* Adds a culprit unless its key is there already, or there is no room. */
 void sf_outcome_add_culprit(struct sf_outcome *out, const struct sf_culprit *culprit);
 /* Makes the outcome one about its culprit with this shrink key (sf_outcome_same_failure); the one it was about takes that culprit's place.

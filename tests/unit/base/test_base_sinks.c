@@ -200,6 +200,46 @@ static void test_markdown_append_block_any_text_stays_inside(void **state) {
   }
 }
 
+/* Whether the text holds no markup: neither a tag, nor the end of an attribute, nor an entity that is not one of the five. */
+static void assert_html_text(const char *text) {
+  static const char *const entities[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
+  assert_null(strpbrk(text, "<>\"'"));
+  for (const char *at = text; (at = strchr(at, '&')) != NULL; at++) {
+    bool is_known = false;
+    for (size_t i = 0; i < sizeof entities / sizeof entities[0]; i++) is_known |= strncmp(at, entities[i], strlen(entities[i])) == 0;
+    assert_true(is_known);
+  }
+  assert_null(strstr(text, "\xef\xbf\xbe")); /* no character of XML */
+}
+
+static void test_html_append_any_text_is_no_markup(void **state) {
+  (void)state;
+  for (int i = 0; i < HOSTILE_COUNT * HOSTILE_COUNT; i++) {
+    char joined[4096];
+    struct sf_text line = {0}, lines = {0};
+    snprintf(joined, sizeof joined, "%s%s", hostile_texts[i % HOSTILE_COUNT], hostile_texts[i / HOSTILE_COUNT]);
+    sf_html_append(&line, "<a title=\"%s\">", joined);
+    sf_html_append_lines(&lines, joined);
+    assert_lines(line.data);
+    assert_int_equal(line_count(line.data), 0);
+    assert_html_text(line.data);
+    if (lines.data != NULL) assert_lines(lines.data), assert_html_text(lines.data);
+    sf_text_destroy(&line);
+    sf_text_destroy(&lines);
+  }
+}
+
+static void test_html_append_shows_the_text_as_it_is(void **state) {
+  struct sf_text text = {0};
+  (void)state;
+  sf_html_append(&text, "%s %d: a & b \xe2\x82\xac", "<i> \"x\" 'y'", 7);
+  assert_string_equal(text.data, "&lt;i&gt; &quot;x&quot; &#39;y&#39; 7: a &amp; b \xe2\x82\xac");
+  sf_text_destroy(&text);
+  sf_html_append_lines(&text, "one <1>\n\ntwo\n");
+  assert_string_equal(text.data, "one &lt;1&gt;\ntwo\n");
+  sf_text_destroy(&text);
+}
+
 static void test_shell_append_any_word_shell_gives_it_back(void **state) {
   struct sf_text command = {0}, expected = {0};
   (void)state;
@@ -256,6 +296,8 @@ int main(void) {
       cmocka_unit_test(test_markdown_append_any_text_is_one_code_span),
       cmocka_unit_test(test_markdown_append_shows_the_text_as_it_is),
       cmocka_unit_test(test_markdown_append_block_any_text_stays_inside),
+      cmocka_unit_test(test_html_append_any_text_is_no_markup),
+      cmocka_unit_test(test_html_append_shows_the_text_as_it_is),
       cmocka_unit_test(test_shell_append_any_word_shell_gives_it_back),
       cmocka_unit_test(test_shell_append_plain_word_is_quoted),
       cmocka_unit_test(test_utf8_cut_keeps_whole_characters),

@@ -73,6 +73,36 @@ static void assert_settings(const struct sf_space *space, const char *missing) {
   }
 }
 
+/* The letters of all lines say as many pairs, and as many that ran, as the shares do. */
+static void test_cover_append_has_each_pair_once(void **state) {
+  (void)state;
+  const struct sf_space space = space_of(NULL);
+  const struct sf_table table = sf_layers_table(&space);
+  struct sf_error error = {0};
+  struct sf_cover_count *count = NULL;
+  struct sf_text text = {0};
+  int64_t ran = 0, open = 0, lines = 0;
+  assert_int_equal(sf_cover_count_create(&count, &table), SF_OK);
+  for (int64_t i = 0; i < 20; i++) {
+    struct sf_case c;
+    assert_int_equal(sf_cover_draw(&c, NULL, &table, 1, LAYOUTS, i, 0, &error), SF_OK);
+    sf_cover_count_add(count, &c);
+  }
+  sf_cover_count_append(count, &text);
+  for (const char *line = text.data; *line; line += strcspn(line, "\n") + 1, lines++) {
+    const size_t states = strcspn(line, " ");
+    assert_int_equal(states, lines == 0 ? 1 : lines);
+    for (size_t k = 0; k < states; k++) ran += line[k] == 'x', open += line[k] == 'o';
+    const char *end = strchr(line, '\n'), *value = strchr(line + states, '=');
+    assert_true(end != NULL && value != NULL && value < end);
+  }
+  const struct sf_cover_shares shares = sf_cover_count_shares(count);
+  assert_int_equal(ran, shares.pairs_run);
+  assert_int_equal(ran + open, shares.pairs);
+  sf_cover_count_destroy(count);
+  sf_text_destroy(&text);
+}
+
 static void test_cover_missing_pair_is_told_as_settings(void **state) {
   (void)state;
   const struct sf_space space = space_of(NULL);
@@ -218,6 +248,7 @@ static void test_cover_create_contradicting_space_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_cover_append_has_each_pair_once),
       cmocka_unit_test(test_cover_missing_pair_is_told_as_settings),
       cmocka_unit_test(test_cover_default_space_first_cases_have_all_pairs),
       cmocka_unit_test(test_cover_narrow_spaces_first_cases_have_all_pairs),

@@ -128,7 +128,7 @@ static void diagnose_change(const char *words, int step, int correction, double 
   const struct sf_finding *finding = assert_first_at(&t, SF_CLASS_TOLERANCE, delta);
   const struct sf_shape shape = delta->spec.shape;
   const struct sf_diagnosis_shard whole = {.rank = 0, .map = sf_shard_map_whole(shape), .data = delta->values};
-  assert_int_equal(sf_diagnose_finding(&diagnosis, t.collector, finding, &whole, 1), SF_OK);
+  assert_int_equal(sf_diagnose_finding(&diagnosis, NULL, t.collector, finding, &whole, 1), SF_OK);
   if (diagnosis.cls != cls || strstr(diagnosis.text, text) == NULL) fail_msg("%s: %s", words, diagnosis.text);
   trial_close(&t);
 }
@@ -203,7 +203,7 @@ static void diagnose_norm(const char *words, double clips, const char *text) {
   trial_judge(&t);
   const struct sf_finding *finding = assert_first_at(&t, SF_CLASS_TOLERANCE, norm);
   const struct sf_diagnosis_shard whole = {.rank = 0, .map = sf_shard_map_whole(norm->spec.shape), .data = norm->values};
-  assert_int_equal(sf_diagnose_finding(&diagnosis, t.collector, finding, &whole, 1), SF_OK);
+  assert_int_equal(sf_diagnose_finding(&diagnosis, NULL, t.collector, finding, &whole, 1), SF_OK);
   if (diagnosis.cls != SF_DIAGNOSIS_MISSING_TERM || strstr(diagnosis.text, text) == NULL) fail_msg("%s: %s", words, diagnosis.text);
   trial_close(&t);
 }

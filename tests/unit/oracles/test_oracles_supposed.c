@@ -25,7 +25,7 @@ static void diagnose_first(struct trial *t, const struct sf_case *layout, struct
     const struct tensor *tensor = &t->candidate.tensors[i];
     if (sf_trace_key(tensor->id) != sf_trace_key(first->id)) continue;
     const struct sf_diagnosis_shard whole = {.rank = 0, .map = sf_shard_map_whole(tensor->spec.shape), .data = tensor->values};
-    assert_int_equal(sf_diagnose_finding(out, t->collector, first, &whole, 1), SF_OK);
+    assert_int_equal(sf_diagnose_finding(out, NULL, t->collector, first, &whole, 1), SF_OK);
     return;
   }
   fail_msg("the finding is about no tensor");

@@ -86,6 +86,8 @@ static void test_store_add_verdict_every_field_comes_back(void **state) {
                                            .checked = 123,
                                            .unchecked = 7,
                                            .seconds = 1.5,
+                                           .closest = 0.75,
+                                           .unjudged = "loss=2",
                                            .flaky = true};
   struct sf_store *store = open_ok(f->path, SF_STORE_CREATE);
   lease_is(store, 6, 6, 0, 6);
@@ -111,6 +113,7 @@ static void test_store_add_verdict_every_field_comes_back(void **state) {
   assert_int_equal(rows.last.checked, 123);
   assert_int_equal(rows.last.unchecked, 7);
   assert_true(rows.last.seconds == 1.5);
+  assert_true(rows.last.closest == 0.75);
   assert_true(rows.last.flaky);
   const struct sf_store_summary summary = summary_of(store);
   assert_int_equal(summary.by_feature[63], 1);
@@ -147,11 +150,14 @@ static void test_store_add_finding_again_keeps_smallest_index(void **state) {
   assert_int_equal(sf_store_find(store, &finding, &found, "s", NULL), SF_OK);
   assert_false(found);
   add_ok(store, finding_make(6, "s"));
-  add_finding_ok(store, seen_make("s", 6, "{\"case\":6}", "{\"min\":6}"));
+  struct sf_store_finding first = seen_make("s", 6, "{\"case\":6}", "{\"min\":6}");
+  first.steps = "+layout.tp: 4 -> 2\n";
+  add_finding_ok(store, first);
   add_ok(store, finding_make(4, "s"));
   add_finding_ok(store, seen_make("s", 4, "{\"case\":4}", NULL));
   add_ok(store, finding_make(8, "s"));
   struct sf_store_finding late = seen_make("s", 8, "{\"case\":8}", NULL);
+  late.steps = "+of the last\n";
   late.known = true;
   add_finding_ok(store, late);
   add_ok(store, finding_make(9, "s"));
@@ -163,6 +169,7 @@ static void test_store_add_finding_again_keeps_smallest_index(void **state) {
   assert_string_equal(finding.report, "{\"case\":6}"); /* of what is shown: the smallest case */
   assert_string_equal(finding.min_json, "{\"min\":6}");
   assert_int_equal(finding.min_index, 6);
+  assert_string_equal(finding.steps, "+layout.tp: 4 -> 2\n");
   assert_true(finding.known);
   assert_int_equal(finding.count, 4);
   assert_int_equal(summary_of(store).signatures, 1);
@@ -262,6 +269,43 @@ static void test_store_merge_joins_and_counts_duplicates(void **state) {
   assert_int_equal(shrinks, 2);
   lease_is(store, 5, 100, 30, 5);
   sf_store_close(store);
+}
+
+static void pairs_are(struct sf_store *store, const char *expected) {
+  char *pairs = NULL;
+  assert_int_equal(sf_store_pairs(store, &pairs, NULL), SF_OK);
+  assert_string_equal(pairs, expected);
+  sf_free(pairs);
+}
+
+static void test_store_merge_joins_the_pairs_that_ran(void **state) {
+  static const struct {
+    const char *one, *two, *joined;
+  } table[] = {{"- a=1\no b=1\n", "- a=1\nx b=1\n", "- a=1\nx b=1\n"},
+               {"- a=1\nx b=1\no. c=1\n", "- a=1\no b=1\no. c=1\n", "- a=1\nx b=1\no. c=1\n"},
+               {"- a=1\nx b=1\n", "", ""},
+               {"", "- a=1\nx b=1\n", ""},
+               {"- a=1\nx b=1\n", "- a=2\nx b=1\n", ""}};
+  const struct fixture *f = *state;
+  const char *const inputs[] = {f->path, f->other};
+  for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    const char *const notes[] = {table[i].one, table[i].two};
+    struct sf_store_merge_report report;
+    for (int k = 0; k < 2; k++) {
+      struct sf_store *store = open_ok(inputs[k], SF_STORE_CREATE);
+      if (*notes[k]) assert_int_equal(sf_store_set_pairs(store, "an earlier note", NULL), SF_OK);
+      if (*notes[k]) assert_int_equal(sf_store_set_pairs(store, notes[k], NULL), SF_OK);
+      commit_ok(store);
+      sf_store_close(store);
+    }
+    assert_int_equal(sf_store_merge(&report, f->joined, inputs, 2, NULL), SF_OK);
+    struct sf_store *joined = open_ok(f->joined, SF_STORE_READ);
+    pairs_are(joined, table[i].joined);
+    assert_string_equal(sf_store_campaign(joined), campaign);
+    sf_store_close(joined);
+    for (int k = 0; k < 2; k++) sf_store_remove_files(inputs[k]);
+    sf_store_remove_files(f->joined);
+  }
 }
 
 static struct sf_store_verdict passes_make(int64_t index, int64_t count) {
@@ -502,6 +546,7 @@ int main(void) {
       STORE_TEST(test_store_shrink_count_counts_batch_and_survives),
       STORE_TEST(test_store_summarise_counts_every_kind),
       STORE_TEST(test_store_merge_joins_and_counts_duplicates),
+      STORE_TEST(test_store_merge_joins_the_pairs_that_ran),
       STORE_TEST(test_store_row_of_many_counts_each_case_and_leaves_holes),
       STORE_TEST(test_store_merge_rows_of_many_cut_otherwise),
       STORE_TEST(test_store_merge_conflict_is_reported_first_kept),

@@ -78,16 +78,18 @@ static void test_store_open_no_store_refused_and_unchanged(void **state) {
 static void test_store_open_newer_schema_refused(void **state) {
   const struct fixture *f = *state;
   sf_store_close(open_ok(f->path, SF_STORE_CREATE));
-  execute(f->path, "PRAGMA user_version = 8");
+  execute(f->path, "PRAGMA user_version = 9");
   const struct sf_store_options options = options_make(f->path, SF_STORE_RESUME);
-  open_refused(&options, SF_EINPUT, "schema version 8; this shardfuzz reads versions 2 to 7");
+  open_refused(&options, SF_EINPUT, "schema version 9; this shardfuzz reads versions 2 to 8");
   execute(f->path, "PRAGMA user_version = 1");
-  open_refused(&options, SF_EINPUT, "schema version 1; this shardfuzz reads versions 2 to 7");
+  open_refused(&options, SF_EINPUT, "schema version 1; this shardfuzz reads versions 2 to 8");
 }
 
 /* Takes away what came after a version. */
 #define WITHOUT(column) "ALTER TABLE finding DROP COLUMN " column ";"
-#define TO_VERSION_6 WITHOUT("diagnosis_cause") "PRAGMA user_version = 6;"
+#define TO_VERSION_7                                                                                                                       \
+  WITHOUT("steps") "ALTER TABLE verdict DROP COLUMN closest; ALTER TABLE verdict DROP COLUMN unjudged; PRAGMA user_version = 7;"
+#define TO_VERSION_6 TO_VERSION_7 WITHOUT("diagnosis_cause") "PRAGMA user_version = 6;"
 #define TO_VERSION_5 TO_VERSION_6 WITHOUT("shown") "PRAGMA user_version = 5;"
 #define TO_VERSION_4 TO_VERSION_5 WITHOUT("what") "ALTER TABLE verdict DROP COLUMN count; PRAGMA user_version = 4;"
 #define TO_VERSION_3                                                                                                                       \
@@ -135,7 +137,7 @@ static void test_store_open_version_2_is_read_and_upgraded(void **state) {
   add_finding_ok(store, seen);
   commit_ok(store);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 7);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 8);
   assert_int_equal(query(f->path, "SELECT count(*) FROM verdict"), 2);
   integrity_is_ok(f->path);
   store = open_ok(f->path, SF_STORE_RESUME);
@@ -171,7 +173,7 @@ static void test_store_open_without_reasons_is_read_and_upgraded(void **state) {
   add_ok(store, why);
   commit_ok(store);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 7);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 8);
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
   assert_string_equal(summary.inconclusive_reason, "no memory"); /* an earlier index than the one without */
@@ -201,7 +203,7 @@ static void test_store_open_version_4_is_read_and_upgraded(void **state) {
   store = open_ok(f->path, SF_STORE_RESUME);
   lease_is(store, 10, 10, 4, 6);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 7);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 8);
   assert_int_equal(query(f->path, "SELECT sum(count) FROM verdict"), 4);
 }
 
@@ -229,7 +231,7 @@ static void is_upgraded(const struct fixture *f, const char *to_version, bool kn
   assert_int_equal(sf_store_find(store, &finding, &found, "s", NULL), SF_OK);
   assert_true(found && strcmp(finding.shown, seen.shown) == 0 && strcmp(finding.diagnosis.cause, "scaled: tp") == 0);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 7);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 8);
 }
 
 static void test_store_open_version_5_is_read_and_upgraded(void **state) { is_upgraded(*state, TO_VERSION_5, false); }
@@ -261,7 +263,7 @@ static void test_store_merge_takes_a_store_of_version_2(void **state) {
   sf_store_close(open_ok(f->other, SF_STORE_CREATE));
   assert_int_equal(sf_store_merge(&report, f->joined, paths, 2, NULL), SF_OK);
   assert_int_equal(report.verdicts, 1);
-  assert_int_equal(query(f->joined, "PRAGMA user_version"), 7);
+  assert_int_equal(query(f->joined, "PRAGMA user_version"), 8);
   assert_int_equal(query(f->joined, "SELECT count(*) FROM finding WHERE diagnosis IS NULL"), 1);
   assert_int_equal(query(f->path, "PRAGMA user_version"), 2);
 }

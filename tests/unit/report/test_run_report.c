@@ -151,6 +151,30 @@ static void test_sarif_has_a_result_for_what_is_not_quiet(void **state) {
   sf_report_destroy(&report);
 }
 
+static void test_html_format_is_a_page_of_what_is_not_quiet(void **state) {
+  (void)state;
+  struct sf_text text = {0};
+  struct sf_report report = make_report();
+  report.items[1].has_command = true;
+  sf_text_append(&report.items[2].figures, "<figure>ours</figure>\n");
+  assert_int_equal(sf_report_append_html(&text, &report), SF_OK);
+  document_read(text.data, text.length);
+  assert_non_null(strstr(text.data, "<h1>1 finding</h1>"));
+  assert_null(strstr(text.data, "regress/one.json"));
+  assert_non_null(strstr(text.data, "<h2>two &lt;tp=2 &amp; sp&gt;</h2>"));
+  assert_non_null(strstr(text.data, "<pre class=\"command\">shardfuzz replay &#39;two&#39;\n</pre>"));
+  assert_non_null(strstr(text.data, "<dd>last: &lt;&amp;&quot;&gt;\\x01</dd>"));
+  assert_non_null(strstr(text.data, "<figure>ours</figure>"));
+  assert_null(strstr(text.data, "worker died")); /* figures say it */
+  sf_text_append(&report.nothing, "out of time");
+  text.length = 0;
+  assert_int_equal(sf_report_append_html(&text, &report), SF_OK);
+  document_read(text.data, text.length);
+  assert_non_null(strstr(text.data, "<h1>Not judged</h1>"));
+  sf_text_destroy(&text);
+  sf_report_destroy(&report);
+}
+
 static void test_annotations_are_one_command_a_line(void **state) {
   struct sf_report report = make_report();
   struct sf_text text = {0};
@@ -182,6 +206,19 @@ static void test_codequality_has_an_issue_for_what_is_not_quiet(void **state) {
   assert_string_equal(path, ".");
   assert_string_not_equal(first, second);
   json_decref(issues);
+  sf_text_destroy(&text);
+  sf_report_destroy(&report);
+}
+
+static void test_html_format_single_item_is_the_heading(void **state) {
+  (void)state;
+  struct sf_text text = {0};
+  struct sf_report report = {.title = "shardfuzz replay"};
+  sf_text_append(&add(&report, "only <one>", SF_REPORT_FAILED, 0)->message, "wrong");
+  assert_int_equal(sf_report_append_html(&text, &report), SF_OK);
+  document_read(text.data, text.length);
+  assert_non_null(strstr(text.data, "<h1>only &lt;one&gt;</h1>"));
+  assert_null(strstr(text.data, "<h2>"));
   sf_text_destroy(&text);
   sf_report_destroy(&report);
 }
@@ -253,6 +290,8 @@ int main(void) {
       cmocka_unit_test(test_sarif_has_a_result_for_what_is_not_quiet),
       cmocka_unit_test(test_annotations_are_one_command_a_line),
       cmocka_unit_test(test_codequality_has_an_issue_for_what_is_not_quiet),
+      cmocka_unit_test(test_html_format_is_a_page_of_what_is_not_quiet),
+      cmocka_unit_test(test_html_format_single_item_is_the_heading),
       cmocka_unit_test(test_junit_format_empty_suite_is_a_document),
       cmocka_unit_test(test_report_write_replaces_whole_files_or_nothing),
       cmocka_unit_test(test_report_without_memory_is_refused),

@@ -1,0 +1,59 @@
+#include "harness/run/figures/case_report.h"
+
+#include "harness/run/figures/figures.h"
+#include "harness/run/process/subject.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum sf_status sf_case_show(struct sf_evidence *evidence, struct sf_outcome *outcome, struct sf_job *job,
+                            const struct sf_pool_options *pool, struct sf_error *error) {
+  static struct sf_job_result result;
+  struct sf_pool_options single = *pool;
+  job->kind = SF_JOB_RUN;
+  job->diagnose = true;
+  single.processes = 1;
+  single.evidence = pool->launcher ? NULL : tmpfile();
+  const enum sf_status status = sf_pool_run_one(&single, job, &result);
+  if (status != SF_OK) {
+    sf_pool_failure_text(error->text, sizeof error->text, &single, status);
+  } else {
+    *outcome = result.outcome;
+    if (single.evidence) sf_evidence_read(evidence, single.evidence);
+  }
+  if (single.evidence) fclose(single.evidence);
+  return status;
+}
+
+/* "2 ranks (tp), 1 layer, fp32, isolated": as the report for people has it, behind the name of its line. */
+static void add_case(struct sf_report *report, const struct sf_case *c, const struct sf_outcome *outcome) {
+  enum { NAME_LENGTH = 13 };
+  struct sf_text line = {0};
+  sf_subject_of(c)->tell_case(&line, c, outcome);
+  if (line.data && line.length > NAME_LENGTH)
+    sf_report_fact(report, "case", NULL, "%.*s", (int)strcspn(line.data + NAME_LENGTH, "\n"), line.data + NAME_LENGTH);
+  sf_text_destroy(&line);
+}
+
+void sf_case_report(struct sf_report *report, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_case_told *told) {
+  const struct sf_subject *subject = sf_subject_of(c);
+  report->passed = outcome->verdict == SF_VERDICT_PASS;
+  struct sf_report_item *item = sf_report_add(report, "replay", sf_verdict_name(outcome->verdict),
+                                              report->passed                           ? SF_REPORT_PASSED
+                                              : outcome->verdict == SF_VERDICT_FINDING ? SF_REPORT_FAILED
+                                                                                       : SF_REPORT_ERROR);
+  char ranks[32] = "";
+  if (subject->has_ranks) snprintf(ranks, sizeof ranks, ", on %d rank%s", outcome->ranks, outcome->ranks == 1 ? "" : "s");
+  sf_report_fact(report, subject->noun, NULL, "%d of %d judged%s", outcome->checked, outcome->checked + outcome->unchecked, ranks);
+  add_case(report, c, outcome);
+  if (told->evidence) sf_report_fact(report, "seed of the data", NULL, "%" PRId64, (int64_t)c->seed);
+  sf_text_append(&item->name, "%s", told->name);
+  item->seconds = outcome->seconds;
+  sf_text_append(&item->text, "%s", told->text);
+  sf_finding_message(&item->message, NULL, outcome->text, &outcome->diagnosis);
+  item->has_command = true;
+  sf_report_case(item, told->path);
+  sf_replay_append(&item->next, told->path, told->way, 0);
+  if (told->evidence) sf_figures_of_outcome(&item->figures, c, outcome, told->evidence, told->steps);
+}
