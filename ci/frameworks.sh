@@ -7,6 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 table="
 megatron-core build-megatron targets/megatron_core torch=2.13.0 numpy=2.4.6 packaging=26.2 alone:megatron-core=0.16.1
 torch-dtensor build-torch    targets/torch_dtensor torch=2.13.0 numpy=2.4.6
+transformers  build-transformers targets/transformers torch=2.13.0 numpy=2.4.6 transformers=5.24.0 psutil=7.2.2 alone:accelerate=1.15.0
 "
 names=$(awk 'NF { print $1 }' <<<"$table")
 row=$(awk -v name="${1:-}" '$1 == name' <<<"$table")

@@ -17,6 +17,9 @@ const struct sf_framework_known sf_frameworks[] = {
     {"torch-dtensor", "\"${SHARDFUZZ_TORCH:-build-torch}/bin/python\" -m torch_dtensor_target",
      "PyTorch's operations on DTensors (ci/frameworks.sh torch-dtensor sets it up)", "SHARDFUZZ_TORCH", "build-torch",
      "ci/frameworks.sh torch-dtensor"},
+    {"transformers", "\"${SHARDFUZZ_TRANSFORMERS:-build-transformers}/bin/python\" -m transformers_target",
+     "parallel training with Hugging Face's transformers (ci/frameworks.sh transformers sets it up)", "SHARDFUZZ_TRANSFORMERS",
+     "build-transformers", "ci/frameworks.sh transformers"},
     {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 
