@@ -101,7 +101,7 @@ def _forget_meshes():
     for name, module in list(sys.modules.items()):
         if name.startswith("torch.distributed.tensor"):
             for value in list(vars(module).values()):
-                if callable(getattr(value, "cache_clear", None)):
+                if hasattr(value, "cache_clear") and not isinstance(value, type):
                     value.cache_clear()
 
 

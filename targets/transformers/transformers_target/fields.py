@@ -14,7 +14,7 @@ FIELDS = {
     "model.vocabulary": {"choices": [64, 96]},
     "model.tied": {"choices": [False, True]},
     "model.bias": {"choices": [False, True]},
-    "model.attention": {"choices": ["sdpa", "eager"]},
+    "model.attention": {"choices": ["default", "sdpa", "eager"]},
     "model.experts": {"choices": [4, 8], "needs": _EXPERTS},
     "model.active": {"choices": [2, 1, 3], "needs": _EXPERTS},
     "model.expert_code": {"choices": ["default", "eager", "batched_mm", "grouped_mm"], "needs": _EXPERTS},

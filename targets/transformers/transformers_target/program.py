@@ -61,10 +61,8 @@ def load(case, model, layout):
 
 
 def implementations(case):
-    given = {"attn_implementation": case["model"]["attention"]}
-    if case["model"]["expert_code"] != "default":
-        given["experts_implementation"] = case["model"]["expert_code"]
-    return given
+    given = {"attn_implementation": case["model"]["attention"], "experts_implementation": case["model"]["expert_code"]}
+    return {name: value for name, value in given.items() if value != "default"}
 
 
 def make(case, mesh, fill):
