@@ -33,7 +33,7 @@ FIELDS = {
     "layout.ep": {"choices": [1, 2, 4], "layout": True, "one_in": 2, "needs": _EXPERTS},
     "layout.ep_implementation": {"choices": ["auto", "all_to_all", "all_reduce"], "layout": True, "needs": {"layout.ep": [2, 4]}},
     "layout.reduce": {"choices": ["always", "last"], "layout": True, "one_in": 2, "needs": SPREAD},
-    "layout.load": {"choices": ["one device", "same layout", "other layout", "shards"], "layout": True, "one_in": 4},
+    "layout.load": {"choices": ["one device", "filled", "same layout", "other layout", "shards"], "layout": True, "one_in": 4},
     "seed": {"min": 0, "max": 1000000},
 }
 

@@ -1,7 +1,7 @@
 """Training steps of a transformers model, on one device or in a layout that `from_pretrained` makes of a checkpoint."""
 import contextlib
 import logging
-import os
+import shutil
 import tempfile
 
 import torch
@@ -31,32 +31,36 @@ def batch_of(case):
     return tokens, labels
 
 
-def sizes_of(layout):
-    return {"fsdp_size": layout["dp"], "dp_replicate_size": layout["replicas"], "tp_size": layout["tp"], "ep_size": layout["ep"]}
+def config_of(layout):
+    given = {"fsdp_size": layout["dp"], "dp_replicate_size": layout["replicas"], "tp_size": layout["tp"], "ep_size": layout["ep"],
+             "ep_implementation": layout["ep_implementation"], "enable_expert_parallel": layout["ep"] > 1}
+    return DistributedConfig(**{name: value for name, value in given.items() if name in DistributedConfig.__dataclass_fields__})
 
 
-def load(case, model, layout):
-    """What `from_pretrained` makes of the model's checkpoint on the ranks. With load=saved the checkpoint is one that ranks have written."""
+def load(case, model, layout, fill):
+    """What `from_pretrained` makes of the model's checkpoint on the ranks: one that a single device has written, or ranks. layout.load=filled: it has the
+    model's parameters even where loading is wrong."""
     folder = [tempfile.mkdtemp(prefix="sf-transformers-") if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(folder)
 
-    def loaded(name, sizes):
-        config = DistributedConfig(**sizes, ep_implementation=layout["ep_implementation"])
-        return type(model).from_pretrained(f"{folder[0]}/{name}", distributed_config=config, dtype=torch.float32, **implementations(case))
+    def loaded(name, layout):
+        return type(model).from_pretrained(f"{folder[0]}/{name}", distributed_config=config_of(layout), dtype=torch.float32, **implementations(case))
     try:
         if dist.get_rank() == 0:
             model.save_pretrained(f"{folder[0]}/one")
         dist.barrier()
-        if layout["load"] == "one device":
-            return loaded("one", sizes_of(layout))
-        sizes = sizes_of({**layout, "dp": layout["tp"], "tp": layout["dp"]} if layout["load"] == "other layout" else layout)
-        loaded("one", sizes).save_pretrained(f"{folder[0]}/ranks", distributed_checkpoint=layout["load"] == "shards")
+        if layout["load"] in ("one device", "filled"):
+            made = loaded("one", layout)
+            if layout["load"] == "filled":
+                fill(made)
+            return made
+        first = {**layout, "dp": layout["tp"], "tp": layout["dp"]} if layout["load"] == "other layout" else layout
+        loaded("one", first).save_pretrained(f"{folder[0]}/ranks", distributed_checkpoint=layout["load"] == "shards")
         dist.barrier()
-        return loaded("ranks", sizes_of(layout))
+        return loaded("ranks", layout)
     finally:
         dist.barrier()
         if dist.get_rank() == 0:
-            import shutil
             shutil.rmtree(folder[0])
 
 
@@ -73,7 +77,7 @@ def make(case, mesh, fill):
     model = (AutoModelForCausalLM if causal else AutoModel).from_config(config, **implementations(case))
     fill(model)
     if mesh is not None:
-        model = load(case, model, layout)
+        model = load(case, model, layout, fill)
     model.train()
     if train["checkpointing"]:
         model.gradient_checkpointing_enable()

@@ -7,6 +7,7 @@ from shardfuzz import fill, training
 from shardfuzz.worker import Refused
 
 from .fields import DESCRIBE
+from .types import OTHER_ROWS, OVERRIDES
 
 LARGEST = 3_000_000           # parameters: a type whose small model is larger has a setting that the rules do not know
 LOCAL = ("colwise", "packed_colwise", "rowwise", "packed_rowwise", "local_params", "moe_tp_experts", "grouped_gemm", "ep_dispatch_experts",
@@ -23,23 +24,24 @@ def complete(case):
     """The case with the settings of its model's configuration. Raises Refused."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     from . import shapes
-    from .types import OVERRIDES
     kind = case["model"]["type"]
     if kind not in CONFIG_MAPPING:
         raise Refused(f"this version of transformers has no model type {kind}")
     return {**case, "settings": shapes.settings(CONFIG_MAPPING[kind], case["model"], OVERRIDES.get(kind, {}))}
 
 
-def skipped(model):
-    """Patterns of modules that work on a rank's own heads, features or experts, and say nothing of it: all below a module that has a part of the plan, but
-    for the parts themselves. Outputs of a module beside its first (attention weights) are the rank's own too."""
+def skipped(model, extra):
+    """Patterns of modules whose outputs are left out in all layouts. Those that work on a rank's own heads, features or experts say nothing of it: all below a
+    module that has a part of the plan, but for the parts themselves; outputs of a module beside its first (attention weights) are the rank's own too.
+    Rotations have one row for all of the batch. extra: modules of this type whose first dimension is not the batch."""
     from transformers.distributed.parallel_utils import replace_layer_number_by_wildcard as generic
     plan = {**(model._ep_plan or {}), **(model._tp_plan or {})}
     names = {generic(name) for name, _ in model.named_modules()}
     regions = {name if style in ("moe_tp_experts", "ep_dispatch_experts") else name.rpartition(".")[0] for name, style in plan.items() if style in LOCAL and name in names}
     inside = {name for name in names for region in regions if region and name.startswith(region + ".")}
     own = {name for name in inside if name not in plan or plan[name].startswith("packed") or plan[name] == "replicated_with_grad_allreduce"}
-    return ["*rotary_emb", "*rotary_emb:*"] + sorted(own) + sorted(f"{name}:*" for name in inside | regions)
+    own |= {name for name in names if "rotary_emb" in name}
+    return sorted(own | set(extra)) + sorted(f"{name}:*" for name in inside | regions | own)
 
 
 def build(case, world):
@@ -54,7 +56,7 @@ def build(case, world):
     except (ValueError, NotImplementedError) as error:    # on all ranks: what transformers checks, it checks of the configuration
         raise Refused(f"{type(error).__name__}: {error}") from None
     batch = mesh and mesh(replicas=layout["replicas"], dp=layout["dp"], tp=layout["tp"])
-    return training.Training(model, optimizer, step, steps=case["train"]["steps"], batch=batch and rows_of(batch), mesh=batch, skip=skipped(model) + (["(model)", "(model):*"] if case["train"]["loss"] == "labels" else []))
+    return training.Training(model, optimizer, step, steps=case["train"]["steps"], batch=batch and rows_of(batch), mesh=batch, skip=skipped(model, OTHER_ROWS.get(case["model"]["type"], ())) + (["(model)", "(model):*"] if case["train"]["loss"] == "labels" else []))
 
 
 def rows_of(mesh):

@@ -74,7 +74,7 @@ def _settings_of(config, model):
     layers = next((known[name] for name in ("num_hidden_layers", "n_layer", "num_layers") if known.get(name)), 0)
     settings = {}
     for name, default in known.items():
-        if name in BY_NAME and (default is not None or name.endswith("vocab_size")):
+        if name in BY_NAME and (default is not None or name in ("head_dim", "num_key_value_heads")):
             settings[name] = BY_NAME[name](model)
         elif isinstance(default, (list, tuple)) and default and (per_layer := _per_layer(list(default), layers, model["layers"])) is not None:
             settings[name] = per_layer
