@@ -92,7 +92,7 @@ def make(case, mesh, fill):
 
     def loss_of(number):
         ids, wanted = tokens[number, rows], labels[number, rows]
-        if train["loss"] == "labels":
+        if train["loss"] == "labels" and causal:
             loss = model(input_ids=ids, labels=wanted, use_cache=False, num_items_in_batch=count).loss
         else:
             scores = model(input_ids=ids, use_cache=False)[0]

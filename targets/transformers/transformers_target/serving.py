@@ -31,7 +31,7 @@ def complete(case):
 
 
 def skipped(model, extra):
-    """Patterns of modules whose outputs are left out in all layouts. Those that work on a rank's own heads, features or experts say nothing of it: all below a
+    """Modules whose outputs are left out in all layouts. Those that work on a rank's own heads, features or experts say nothing of it: all below a
     module that has a part of the plan, but for the parts themselves; outputs of a module beside its first (attention weights) are the rank's own too.
     Rotations have one row for all of the batch. extra: modules of this type whose first dimension is not the batch."""
     from transformers.distributed.parallel_utils import replace_layer_number_by_wildcard as generic
@@ -40,8 +40,9 @@ def skipped(model, extra):
     regions = {name if style in ("moe_tp_experts", "ep_dispatch_experts") else name.rpartition(".")[0] for name, style in plan.items() if style in LOCAL and name in names}
     inside = {name for name in names for region in regions if region and name.startswith(region + ".")}
     own = {name for name in inside if name not in plan or plan[name].startswith("packed") or plan[name] == "replicated_with_grad_allreduce"}
-    own |= {name for name in names if "rotary_emb" in name}
-    return sorted(own | set(extra)) + sorted(f"{name}:*" for name in inside | regions | own)
+    own |= {name for name in names if "rotary_emb" in name} | set(extra)
+    named = [(name, generic(name)) for name, _ in model.named_modules()]
+    return [name for name, kind in named if kind in own] + [f"{name}:*" for name, kind in named if kind in inside | regions | own or kind + ":*" in extra]
 
 
 def build(case, world):

@@ -29,7 +29,8 @@ OVERRIDES = {
 
 # Modules whose tensors are not [rows, ...] or [rows * tokens, ...], which data parallelism cannot put together.
 OTHER_ROWS = {
-    "gemma3n_text": ["model.layers.*", "model.layers.*.altup*"],
-    "inkling_text": ["*.shared_experts.act_fn", "*.shared_experts"],
-    "llama4_text": ["*.feed_forward.experts", "*.feed_forward.router"],
+    "gemma3n_text": ["model.layers.*", "model.layers.*.altup", "model.altup_projections.*", "model.altup_unembed_projections.*"],
+    "inkling_text": ["model.layers.*.mlp.shared_experts", "model.layers.*.mlp.shared_experts.act_fn"],
+    "llama4_text": ["model.layers.*.feed_forward.experts", "model.layers.*.feed_forward.router"],
+    "mistral_large4_text": ["layers.*.self_attn:*", "layers.*:*"],
 }
