@@ -24,7 +24,8 @@ def run_cases(cases, environment=None):
         path, record = os.path.join(folder, "cases.jsonl"), os.path.join(folder, "record")
         with open(path, "w", encoding="utf-8") as file:
             file.writelines(json.dumps(case) + "\n" for case in cases)
-        subprocess.run([SHARDFUZZ, "worker", WORKER, path, "--record", record], capture_output=True, text=True, check=False, env={**os.environ, **(environment or {})})
+        given = {**os.environ, **(environment or {})}
+        subprocess.run([SHARDFUZZ, "worker", WORKER, path, "--record", record], capture_output=True, text=True, check=False, env=given)
         with open(record, encoding="utf-8") as file:
             return [json.loads(line) for line in file]
 
@@ -32,7 +33,8 @@ def run_cases(cases, environment=None):
 class Settings(unittest.TestCase):
     def test_sizes_are_the_cases(self):
         settings = shapes.settings(LlamaConfig, {**MODEL, "heads": 8, "queries_per_key": 2}, {})
-        self.assertEqual([settings[name] for name in ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")], [64, 8, 4, 8])
+        names = ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")
+        self.assertEqual([settings[name] for name in names], [64, 8, 4, 8])
 
     def test_nothing_is_random(self):
         self.assertNotIn("attention_dropout", shapes.settings(LlamaConfig, MODEL, {}))  # 0 when it is not given
@@ -48,7 +50,8 @@ class Settings(unittest.TestCase):
 class Cases(unittest.TestCase):
     def test_right_layouts_pass(self):
         experts = {"model": {"type": "ernie4_5_moe"}}
-        cases = [{"layout": {"tp": 2, "dp": 2, "reduce": "last"}, "train": {"microbatches": 2, "clip": 0.5, "steps": 2}, "data": {"mask": "rows"}},
+        steps = {"microbatches": 2, "clip": 0.5, "steps": 2}
+        cases = [{"layout": {"tp": 2, "dp": 2, "reduce": "last"}, "train": steps, "data": {"mask": "rows"}},
                  {"layout": {"tp": 4}, "model": {"tied": True}, "train": {"optimizer": "adamw", "checkpointing": True}},
                  {"layout": {"tp": 2, "load": "shards"}, "train": {"loss": "labels"}}, {"layout": {"dp": 2, "load": "other layout"}},
                  {**experts, "layout": {"tp": 2, "ep": 2}}, {**experts, "layout": {"dp": 2, "ep": 2}, "train": {"loss": "labels"}},
@@ -77,12 +80,12 @@ class Cases(unittest.TestCase):
     def test_known_bugs(self):
         names = sorted(name[:-5] for name in os.listdir(CORPUS) if name.endswith(".json"))
         cases = [json.load(open(f"{CORPUS}/{name}.json", encoding="utf-8")) for name in names]
-        self.assertGreaterEqual(len(names), 8)
+        self.assertGreaterEqual(len(names), 10)
         for name, case, seen in zip(names, cases, run_cases([case["framework"] for case in cases])):
-            kind, module = case["expect"]["signature"].split("@")[0].split("/")[1:]
             self.assertEqual(seen["verdict"], "FINDING", name)
-            self.assertIn(f"/{kind}/", seen["first"], name)
-            self.assertIn(f".{module}/", seen["first"], name)
+            # Without a signature: memory that nobody wrote may be NaN or a number.
+            kind, module = case["expect"].get("signature", "/act/mamba.out_proj").split("@")[0].split("/")[1:]
+            self.assertRegex(seen["first"], f"/{kind}/(.*[.])?{module}/", name)
 
     def test_a_script_shows_a_bug(self):
         shown = subprocess.run([sys.executable, f"{CORPUS}/norm-without-plan.py"], capture_output=True, text=True, check=False)

@@ -38,13 +38,14 @@ def config_of(layout):
 
 
 def load(case, model, layout, fill):
-    """What `from_pretrained` makes of the model's checkpoint on the ranks: one that a single device has written, or ranks. layout.load=filled: it has the
-    model's parameters even where loading is wrong."""
+    """What `from_pretrained` makes of the model's checkpoint on the ranks: one that a single device has written, or ranks.
+    layout.load=filled: it has the model's parameters even where loading is wrong."""
     folder = [tempfile.mkdtemp(prefix="sf-transformers-") if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(folder)
 
     def loaded(name, layout):
-        return type(model).from_pretrained(f"{folder[0]}/{name}", distributed_config=config_of(layout), dtype=torch.float32, **implementations(case))
+        given = {"distributed_config": config_of(layout), "dtype": torch.float32, **implementations(case)}
+        return type(model).from_pretrained(f"{folder[0]}/{name}", **given)
     try:
         if dist.get_rank() == 0:
             model.save_pretrained(f"{folder[0]}/one")
@@ -54,7 +55,7 @@ def load(case, model, layout, fill):
             if layout["load"] == "filled":
                 fill(made)
             return made
-        first = {**layout, "dp": layout["tp"], "tp": layout["dp"]} if layout["load"] == "other layout" else layout
+        first = {**layout, "dp": layout["tp"], "tp": layout["dp"], "ep": 1} if layout["load"] == "other layout" else layout
         loaded("one", first).save_pretrained(f"{folder[0]}/ranks", distributed_checkpoint=layout["load"] == "shards")
         dist.barrier()
         return loaded("ranks", layout)
@@ -81,13 +82,16 @@ def make(case, mesh, fill):
     model.train()
     if train["checkpointing"]:
         model.gradient_checkpointing_enable()
-    make_optimizer = {"sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, foreach=False), "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, foreach=False)}
-    optimizer = make_optimizer[train["optimizer"]](model.parameters())
+    if train["optimizer"] == "sgd":
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, foreach=False)
 
     parts = 1 if mesh is None else layout["dp"] * layout["replicas"]
     part = 0 if mesh is None else dist.get_rank() // layout["tp"]
     tokens, labels = batch_of(case)
-    rows = slice(part * data_rows(case) // parts, (part + 1) * data_rows(case) // parts)
+    size = case["data"]["rows"] // parts
+    rows = slice(part * size, (part + 1) * size)
     count = (labels[..., 1:] != IGNORED).sum()
 
     def loss_of(number):
@@ -96,8 +100,10 @@ def make(case, mesh, fill):
             loss = model(input_ids=ids, labels=wanted, use_cache=False, num_items_in_batch=count).loss
         else:
             scores = model(input_ids=ids, use_cache=False)[0]
-            wanted = wanted if causal else wanted % scores.shape[-1] + (wanted == IGNORED) * (IGNORED - wanted % scores.shape[-1])
-            loss = torch.nn.functional.cross_entropy(scores[:, :-1].flatten(0, 1), wanted[:, 1:].flatten(), ignore_index=IGNORED, reduction="sum") / count
+            scores, wanted = scores[:, :-1].flatten(0, 1), wanted[:, 1:].flatten()
+            # A model without a head has fewer scores than there are tokens.
+            wanted = torch.where(wanted == IGNORED, wanted, wanted % scores.shape[-1])
+            loss = torch.nn.functional.cross_entropy(scores, wanted, ignore_index=IGNORED, reduction="sum") / count
         return loss * parts                              # gradients are the mean over data-parallel ranks
 
     def step(number, trace):
@@ -109,15 +115,22 @@ def make(case, mesh, fill):
                 trace.scalar("loss", loss.detach())
                 loss.backward()
         trace.gradients()
-        norm = Trainer._mixed_mesh_grad_norm(None, model, train["clip"] or float("inf"))
+        norm = clipped(model, train["clip"] or float("inf"))
         trace.scalar("grad_norm", norm)
         optimizer.step()
         optimizer.zero_grad()
     return model, optimizer, step
 
 
-def data_rows(case):
-    return case["data"]["rows"]
+def clipped(model, most):
+    """The norm of all gradients, clipped as transformers' Trainer does; versions that cannot clip such gradients: by hand."""
+    if hasattr(Trainer, "_mixed_mesh_grad_norm"):
+        return Trainer._mixed_mesh_grad_norm(None, model, most)
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    norm = torch.stack([(one.full_tensor() if hasattr(one, "full_tensor") else one).norm() for one in gradients]).norm()
+    for one in gradients if norm > most else ():
+        one.mul_(most / norm.item())
+    return norm
 
 
 @contextlib.contextmanager

@@ -1,15 +1,17 @@
 """The worker of targets/worker.md: what a case builds, and which of its tensors are traced."""
 import functools
+import re
 import warnings
 
 import torch
 from shardfuzz import fill, training
+from shardfuzz.places import is_dtensor
 from shardfuzz.worker import Refused
 
 from .fields import DESCRIBE
 from .types import OTHER_ROWS, OVERRIDES
 
-LARGEST = 3_000_000           # parameters: a type whose small model is larger has a setting that the rules do not know
+# Styles of a plan that leave a rank with its own part of an output.
 LOCAL = ("colwise", "packed_colwise", "rowwise", "packed_rowwise", "local_params", "moe_tp_experts", "grouped_gemm", "ep_dispatch_experts",
          "replicated_with_grad_allreduce", "mla_kv_a_proj")
 
@@ -31,18 +33,22 @@ def complete(case):
 
 
 def skipped(model, extra):
-    """Modules whose outputs are left out in all layouts. Those that work on a rank's own heads, features or experts say nothing of it: all below a
-    module that has a part of the plan, but for the parts themselves; outputs of a module beside its first (attention weights) are the rank's own too.
-    Rotations have one row for all of the batch. extra: modules of this type whose first dimension is not the batch."""
-    from transformers.distributed.parallel_utils import replace_layer_number_by_wildcard as generic
+    """Modules whose outputs are left out in all layouts. Those that work on a rank's own heads, features or experts say nothing of it: all
+    below a module that has a part of the plan, but for the parts themselves. Outputs beside the first (attention weights) are the rank's
+    own too. Rotations have one row for all of the batch. extra: modules of this type whose first dimension is not the batch, as in a plan."""
+    def generic(name):
+        return re.sub(r"\.\d+(?=\.|$)", ".*", name)
     plan = {**(model._ep_plan or {}), **(model._tp_plan or {})}
-    names = {generic(name) for name, _ in model.named_modules()}
-    regions = {name if style in ("moe_tp_experts", "ep_dispatch_experts") else name.rpartition(".")[0] for name, style in plan.items() if style in LOCAL and name in names}
-    inside = {name for name in names for region in regions if region and name.startswith(region + ".")}
-    own = {name for name in inside if name not in plan or plan[name].startswith("packed") or plan[name] == "replicated_with_grad_allreduce"}
-    own |= {name for name in names if "rotary_emb" in name} | set(extra)
     named = [(name, generic(name)) for name, _ in model.named_modules()]
-    return [name for name, kind in named if kind in own] + [f"{name}:*" for name, kind in named if kind in inside | regions | own or kind + ":*" in extra]
+    names = {kind for _, kind in named}
+    cut = {name for name, style in plan.items() if style in LOCAL and name in names}
+    regions = {name if plan[name] in ("moe_tp_experts", "ep_dispatch_experts") else name.rpartition(".")[0] for name in cut} - {""}
+    inside = {name for name in names if any(name.startswith(region + ".") for region in regions)}
+    own = {name for name in inside if plan.get(name, "packed").startswith("packed")} | set(extra)
+    own |= {name for name, style in plan.items() if style in ("replicated_with_grad_allreduce", "ep_router")}
+    own |= {name for name in names if "rotary_emb" in name}
+    more = inside | regions | own
+    return [name for name, kind in named if kind in own] + [f"{name}:*" for name, kind in named if kind in more or kind + ":*" in extra]
 
 
 def build(case, world):
@@ -56,8 +62,13 @@ def build(case, world):
         model, optimizer, step = program.make(case, mesh, functools.partial(fill, seed=case["seed"]))
     except (ValueError, NotImplementedError) as error:    # on all ranks: what transformers checks, it checks of the configuration
         raise Refused(f"{type(error).__name__}: {error}") from None
+    if mesh and layout["tp"] > 1 and not any(is_dtensor(parameter) for parameter in model.parameters()):
+        raise Refused("this version of transformers cuts parameters and does not say how: it takes 5.16 or newer")
     batch = mesh and mesh(replicas=layout["replicas"], dp=layout["dp"], tp=layout["tp"])
-    return training.Training(model, optimizer, step, steps=case["train"]["steps"], batch=batch and rows_of(batch), mesh=batch, skip=skipped(model, OTHER_ROWS.get(case["model"]["type"], ())) + (["(model)", "(model):*"] if case["train"]["loss"] == "labels" else []))
+    skip = skipped(model, OTHER_ROWS.get(case["model"]["type"], ()))
+    if case["train"]["loss"] == "labels":
+        skip += ["(model)", "(model):*"]                     # the model's own loss is of the rank's rows
+    return training.Training(model, optimizer, step, steps=case["train"]["steps"], batch=batch and rows_of(batch), mesh=batch, skip=skip)
 
 
 def rows_of(mesh):

@@ -23,6 +23,9 @@ qwen3_5_moe_text qwen3_moe qwen3_next qwen3_vl_moe_text sarvam_mla sarvam_moe so
 """.split()
 
 OVERRIDES = {
+    "embedding_gemma2_text": {"num_global_key_value_heads": 4, "global_head_dim": 16},
+    "gemma4_text": {"global_head_dim": 16},
+    "gemma4_unified_text": {"global_head_dim": 16},
     "deepseek_v2": {"num_experts_per_tok": 2},
     "zaya": {"num_experts_per_tok": 1},
 }
