@@ -11,6 +11,7 @@ table="
 megatron-core build-megatron tests/megatron     targets/megatron_core torch=2.13.0 numpy=2.4.6 packaging=26.2 alone:megatron-core=0.16.1
 torch-dtensor build-torch    tests/torch_dtensor targets/torch_dtensor,targets/torch_train torch=2.13.0 numpy=2.4.6
 torch-train   build-torch    tests/torch_train  targets/torch_dtensor,targets/torch_train torch=2.13.0 numpy=2.4.6
+transformers  build-transformers tests/transformers targets/transformers torch=2.13.0 numpy=2.4.6 transformers=5.24.0 psutil=7.2.2 alone:accelerate=1.15.0
 "
 names=$(awk 'NF { print $1 }' <<<"$table")
 if [ "${1:-}" = --names ]; then

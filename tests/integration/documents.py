@@ -32,6 +32,7 @@ FOUND = 1  # exit code of a command that worked, and found something
 MINUTES = "minutes under MPI: tests/integration/backends/test_mpi_inside.sh and test_mpi_launched.sh run the like"
 CLUSTER = "needs a cluster: tests/integration/backends/test_mpi_inside.sh runs the like"
 MEGATRON = "needs megatron-core: tests/megatron runs the like"
+TRANSFORMERS = "needs transformers: tests/transformers runs the like"
 DTENSOR = "needs torch: tests/torch_dtensor runs the like"
 TRAIN = "needs torch: tests/torch_train runs the like"
 GPU = "needs a GPU: ci/gpu.sh runs the like"
@@ -63,6 +64,10 @@ NOT_RUN = {
     ("harness/docs/dtensor.md", "build/shardfuzz fuzz --target torch-dtensor --time 10m"): DTENSOR,
     ("harness/docs/dtensor.md", "build/shardfuzz replay corpus/regress/torch-dtensor/loss-gradient-by-ranks.json"): DTENSOR,
     ("harness/docs/dtensor.md", "build-torch/bin/python corpus/regress/torch-dtensor/loss-gradient-by-ranks.py"): DTENSOR,
+    ("harness/docs/transformers.md", "ci/frameworks.sh transformers"): INSTALLS,
+    ("harness/docs/transformers.md", "build/shardfuzz fuzz --target transformers --time 10m"): TRANSFORMERS,
+    ("harness/docs/transformers.md", "build/shardfuzz replay corpus/regress/transformers/norm-without-plan.json"): TRANSFORMERS,
+    ("harness/docs/transformers.md", "build-transformers/bin/python corpus/regress/transformers/norm-without-plan.py"): TRANSFORMERS,
     ("harness/docs/mpi-slurm.md", "build/shardfuzz fuzz --launcher 'mpirun --oversubscribe -n {n}' --max-ranks 4"): MINUTES,
     ("harness/docs/mpi-slurm.md", "mpirun --oversubscribe -n 4 build/shardfuzz fuzz --backend mpi --time 10m"): MINUTES,
     ("harness/docs/mpi-slurm.md", "build/shardfuzz fuzz --seed 7 --share 1/3 --store job-1.sqlite --time 8h"): SHARES,

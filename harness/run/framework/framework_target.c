@@ -20,6 +20,9 @@ const struct sf_framework_known sf_frameworks[] = {
     {"torch-train", "\"${SHARDFUZZ_TORCH:-build-torch}/bin/python\" -m torch_train_target",
      "PyTorch's own parallel training (ci/frameworks.sh torch-train sets it up)", "SHARDFUZZ_TORCH", "build-torch",
      "ci/frameworks.sh torch-train"},
+    {"transformers", "\"${SHARDFUZZ_TRANSFORMERS:-build-transformers}/bin/python\" -m transformers_target",
+     "parallel training with Hugging Face's transformers (ci/frameworks.sh transformers sets it up)", "SHARDFUZZ_TRANSFORMERS",
+     "build-transformers", "ci/frameworks.sh transformers"},
     {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -2,9 +2,11 @@
 import contextlib
 import datetime
 import os
+import sys
 import time
 
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh as _init_device_mesh
 
 from .worker import place
 
@@ -68,6 +70,7 @@ class World:
             self.joined += 1
             self.forget()
             self.meshes.clear()
+            _forget_meshes()
             join(self.meeting, self.joined)
             self.failed = False
         try:
@@ -78,11 +81,28 @@ class World:
 
     def mesh(self, **sizes):
         """A DeviceMesh whose dimensions have these names and sizes. It is kept, since its groups of processes are."""
-        from torch.distributed.device_mesh import init_device_mesh
-        key = tuple(sizes.items())
+        return self._mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+
+    def keep_meshes(self):
+        """For frameworks that make their meshes themselves, and new ones in each case: torch gives them those that are there."""
+        dist.init_device_mesh = dist.device_mesh.init_device_mesh = self._mesh
+
+    def _mesh(self, device, shape, *, mesh_dim_names=None, **options):
+        key = device, tuple(shape), mesh_dim_names, repr(options)
         if key not in self.meshes:
-            self.meshes[key] = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+            self.meshes[key] = _init_device_mesh(device, tuple(shape), mesh_dim_names=mesh_dim_names, **options)
         return self.meshes[key]
+
+
+def _forget_meshes():
+    """Drops what DTensor has worked out by mesh: a mesh of the new world equals one of the old world, whose process groups are gone."""
+    from torch.distributed.tensor import debug
+    debug._clear_sharding_prop_cache()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch.distributed.tensor"):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear") and not isinstance(value, type):
+                    value.cache_clear()
 
 
 def leave():

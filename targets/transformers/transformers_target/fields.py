@@ -1,0 +1,56 @@
+"""What a case has: paths and what a field may be, the plainest first (targets/worker.md)."""
+from .types import EXPERTS, TYPES
+
+AXES = ("dp", "tp", "replicas")                           # of the layout: fsdp_size, tp_size, dp_replicate_size
+SPREAD = {"layout.dp": [2, 4]}
+_EXPERTS = {"model.type": EXPERTS}
+
+FIELDS = {
+    "model.type": {"choices": TYPES, "one_in": 1},
+    "model.layers": {"choices": [2, 1, 3]},
+    "model.heads": {"choices": [4, 8]},
+    "model.queries_per_key": {"choices": [1, 2]},
+    "model.intermediate": {"choices": [32, 64]},
+    "model.vocabulary": {"choices": [64, 96]},
+    "model.tied": {"choices": [False, True]},
+    "model.bias": {"choices": [False, True]},
+    "model.attention": {"choices": ["default", "sdpa", "eager"]},
+    "model.experts": {"choices": [4, 8], "needs": _EXPERTS},
+    "model.active": {"choices": [2, 1, 3], "needs": _EXPERTS},
+    "model.expert_code": {"choices": ["default", "eager", "batched_mm", "grouped_mm"], "needs": _EXPERTS},
+    "data.rows": {"choices": [4, 8]},
+    "data.tokens": {"choices": [8, 6, 12]},
+    "data.mask": {"choices": ["none", "random", "rows"]},
+    "train.steps": {"choices": [1, 2]},
+    "train.microbatches": {"choices": [1, 2, 3]},
+    "train.optimizer": {"choices": ["sgd", "adamw"]},
+    "train.clip": {"choices": [0, 0.5]},
+    "train.loss": {"choices": ["logits", "labels"]},
+    "train.checkpointing": {"choices": [False, True]},
+    "layout.tp": {"choices": [1, 2, 4], "layout": True, "one_in": 1},
+    "layout.dp": {"choices": [1, 2, 4], "layout": True, "one_in": 3},
+    "layout.replicas": {"choices": [1, 2], "layout": True, "one_in": 8, "needs": {"layout.dp": [2]}},
+    "layout.ep": {"choices": [1, 2, 4], "layout": True, "one_in": 2, "needs": _EXPERTS},
+    "layout.ep_implementation": {"choices": ["auto", "all_to_all", "all_reduce"], "layout": True, "needs": {"layout.ep": [2, 4]}},
+    "layout.reduce": {"choices": ["always", "last"], "layout": True, "one_in": 2, "needs": SPREAD},
+    "layout.load": {"choices": ["one device", "filled", "same layout", "other layout", "shards"], "layout": True, "one_in": 4},
+    "seed": {"min": 0, "max": 1000000},
+}
+
+
+def _refuse(reason, **when):
+    return {"when": {"layout." + name: values for name, values in when.items()}, "reason": reason}
+
+
+REFUSES = [
+    {"when": {"layout.tp": [4], "model.heads": [4], "model.queries_per_key": [2]}, "reason": "tp_size must divide the number of key heads"},
+    _refuse("more ranks than shardfuzz tries", dp=[4], tp=[4]),
+    _refuse("more ranks than shardfuzz tries", tp=[4], replicas=[2]),
+    _refuse("ep_size must divide fsdp_size * tp_size", ep=[2, 4], dp=[1], tp=[1]),
+    _refuse("ep_size must divide fsdp_size * tp_size", ep=[4], dp=[2], tp=[1]),
+    _refuse("ep_size must divide fsdp_size * tp_size", ep=[4], dp=[1], tp=[2]),
+    _refuse("ep_size must be a multiple of tp_size", ep=[2], tp=[4]),
+    _refuse("all_reduce needs ep_size == tp_size", ep_implementation=["all_reduce"], ep=[2], tp=[1, 4]),
+    _refuse("all_reduce needs ep_size == tp_size", ep_implementation=["all_reduce"], ep=[4], tp=[1, 2]),
+]
+DESCRIBE = {"name": "transformers", "ranks": [f"layout.{axis}" for axis in AXES], "fields": FIELDS, "refuses": REFUSES}
