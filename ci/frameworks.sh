@@ -7,6 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 table="
 megatron-core build-megatron targets/megatron_core torch=2.13.0 numpy=2.4.6 packaging=26.2 alone:megatron-core=0.16.1
 torch-dtensor build-torch    targets/torch_dtensor torch=2.13.0 numpy=2.4.6
+deepspeed     build-deepspeed targets/deepspeed torch=2.13.0 numpy=2.4.6 packaging=26.2 einops=0.8.1 hjson=3.1.0 msgpack=1.1.2 ninja=1.13.0 psutil=7.1.3 py-cpuinfo=9.0.0 pydantic=2.12.4 tqdm=4.67.1 alone:deepspeed=0.19.8
 "
 names=$(awk 'NF { print $1 }' <<<"$table")
 row=$(awk -v name="${1:-}" '$1 == name' <<<"$table")

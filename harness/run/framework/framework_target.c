@@ -17,6 +17,9 @@ const struct sf_framework_known sf_frameworks[] = {
     {"torch-dtensor", "\"${SHARDFUZZ_TORCH:-build-torch}/bin/python\" -m torch_dtensor_target",
      "PyTorch's operations on DTensors (ci/frameworks.sh torch-dtensor sets it up)", "SHARDFUZZ_TORCH", "build-torch",
      "ci/frameworks.sh torch-dtensor"},
+    {"deepspeed", "\"${SHARDFUZZ_DEEPSPEED:-build-deepspeed}/bin/python\" -m deepspeed_target",
+     "DeepSpeed's training engine on a CPU (ci/frameworks.sh deepspeed sets it up)", "SHARDFUZZ_DEEPSPEED", "build-deepspeed",
+     "ci/frameworks.sh deepspeed"},
     {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 
