@@ -138,12 +138,19 @@ stage_dtensor() {
   fi
   SHARDFUZZ=$PWD/build/shardfuzz PYTHONDONTWRITEBYTECODE=1 build-torch/bin/python -W ignore -m unittest discover -s tests/torch_dtensor
 }
+stage_deepspeed() {
+  if ! ci/frameworks.sh deepspeed >build/deepspeed-setup.log 2>&1; then
+    echo "Skipped tests/deepspeed: ci/frameworks.sh deepspeed failed: $(tail -n 1 build/deepspeed-setup.log)"
+    return 0
+  fi
+  SHARDFUZZ=$PWD/build/shardfuzz PYTHONDONTWRITEBYTECODE=1 build-deepspeed/bin/python -W ignore -m unittest discover -s tests/deepspeed
+}
 # What does not need the machine for itself runs beside what waits: compilers beside the Release tests, at the lowest priority so that no deadline
 # passes because of them, and the frameworks' tests beside the sanitizer's.
 last_in_turn() { renice -n 19 $BASHPID >/dev/null; }
 begin_builds() { begin builds last_in_turn stage_sanitize stage_fuzz_build; }
 await_builds() { await builds; }
-begin_python() { begin python stage_tracer stage_megatron stage_dtensor; }
+begin_python() { begin python stage_tracer stage_megatron stage_dtensor stage_deepspeed; }
 await_python() {
   await python
   report+=$(grep -E '^Ran |^Skipped ' build/python.log | sed 's|^|         Python: |')$'\n'
@@ -162,7 +169,7 @@ if [ $all -eq 1 ]; then
 fi
 run_stage "sanitizer tests (unit, contract)" stage_sanitize_suite
 run_stage "libFuzzer entries, $fuzz_seconds s each" stage_fuzz_run
-if [ $all -eq 1 ]; then run_stage "Python, Megatron Core and DTensor tests, begun beside the sanitizer's" await_python; fi
+if [ $all -eq 1 ]; then run_stage "Python, Megatron Core, DTensor and DeepSpeed tests, begun beside the sanitizer's" await_python; fi
 
 echo
 printf '%s' "$report"

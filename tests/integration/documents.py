@@ -33,6 +33,7 @@ MINUTES = "minutes under MPI: tests/integration/backends/test_mpi_inside.sh and 
 CLUSTER = "needs a cluster: tests/integration/backends/test_mpi_inside.sh runs the like"
 MEGATRON = "needs megatron-core: tests/megatron runs the like"
 DTENSOR = "needs torch: tests/torch_dtensor runs the like"
+DEEPSPEED = "needs deepspeed: tests/deepspeed runs the like"
 GPU = "needs a GPU: ci/gpu.sh runs the like"
 SHARES = "hours: tests/integration/run/test_run_cover.sh runs the like"
 MEASURES = "measures for half an hour: tests/integration/repository/test_plots.sh checks what was drawn of it"
@@ -54,6 +55,12 @@ NOT_RUN = {
     ("harness/docs/megatron.md", "cp corpus/regress/megatron-core/mla-shared-key.py build/"): MEGATRON,
     ("harness/docs/megatron.md", "build-megatron/bin/python build/mla-shared-key.py"): MEGATRON,
     ("harness/docs/megatron.md", "mpirun --oversubscribe -n 2 build-megatron/bin/python build/mla-shared-key.py"): MEGATRON,
+    ("harness/docs/deepspeed.md", "ci/frameworks.sh deepspeed"): INSTALLS,
+    ("harness/docs/deepspeed.md", "python3 -m pip install --no-deps --target other deepspeed==0.19.3"): INSTALLS,
+    ("harness/docs/deepspeed.md", "build/shardfuzz fuzz --target deepspeed --time 10m"): DEEPSPEED,
+    ("harness/docs/deepspeed.md", "build/shardfuzz fuzz --target deepspeed --framework-path other --time 10m"): DEEPSPEED,
+    ("harness/docs/deepspeed.md", "build/shardfuzz replay corpus/regress/deepspeed/stage-3-stale-gradient.json"): DEEPSPEED,
+    ("harness/docs/deepspeed.md", "build-deepspeed/bin/python corpus/regress/deepspeed/stage-3-stale-gradient.py"): DEEPSPEED,
     ("harness/docs/dtensor.md", "ci/frameworks.sh torch-dtensor"): INSTALLS,
     ("harness/docs/dtensor.md", "build/shardfuzz fuzz --target torch-dtensor --time 10m"): DTENSOR,
     ("harness/docs/dtensor.md", "build/shardfuzz replay corpus/regress/torch-dtensor/loss-gradient-by-ranks.json"): DTENSOR,
