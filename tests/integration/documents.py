@@ -35,6 +35,7 @@ MEGATRON = "needs megatron-core: tests/megatron runs the like"
 TRANSFORMERS = "needs transformers: tests/transformers runs the like"
 DTENSOR = "needs torch: tests/torch_dtensor runs the like"
 TRAIN = "needs torch: tests/torch_train runs the like"
+DEEPSPEED = "needs deepspeed: tests/deepspeed runs the like"
 GPU = "needs a GPU: ci/gpu.sh runs the like"
 SHARES = "hours: tests/integration/run/test_run_cover.sh runs the like"
 MEASURES = "measures for half an hour: tests/integration/repository/test_plots.sh checks what was drawn of it"
@@ -56,6 +57,12 @@ NOT_RUN = {
     ("harness/docs/megatron.md", "cp corpus/regress/megatron-core/mla-shared-key.py build/"): MEGATRON,
     ("harness/docs/megatron.md", "build-megatron/bin/python build/mla-shared-key.py"): MEGATRON,
     ("harness/docs/megatron.md", "mpirun --oversubscribe -n 2 build-megatron/bin/python build/mla-shared-key.py"): MEGATRON,
+    ("harness/docs/deepspeed.md", "ci/frameworks.sh deepspeed"): INSTALLS,
+    ("harness/docs/deepspeed.md", "python3 -m pip install --no-deps --target other deepspeed==0.19.3"): INSTALLS,
+    ("harness/docs/deepspeed.md", "build/shardfuzz fuzz --target deepspeed --time 10m"): DEEPSPEED,
+    ("harness/docs/deepspeed.md", "build/shardfuzz fuzz --target deepspeed --framework-path other --time 10m"): DEEPSPEED,
+    ("harness/docs/deepspeed.md", "build/shardfuzz replay corpus/regress/deepspeed/stage-3-stale-gradient.json"): DEEPSPEED,
+    ("harness/docs/deepspeed.md", "build-deepspeed/bin/python corpus/regress/deepspeed/stage-3-stale-gradient.py"): DEEPSPEED,
     ("harness/docs/dtensor.md", "ci/frameworks.sh torch-dtensor"): INSTALLS,
     ("harness/docs/torch-train.md", "ci/frameworks.sh torch-train"): INSTALLS,
     ("harness/docs/torch-train.md", "build/shardfuzz fuzz --target torch-train --time 10m"): TRAIN,

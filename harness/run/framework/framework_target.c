@@ -23,6 +23,9 @@ const struct sf_framework_known sf_frameworks[] = {
     {"transformers", "\"${SHARDFUZZ_TRANSFORMERS:-build-transformers}/bin/python\" -m transformers_target",
      "parallel training with Hugging Face's transformers (ci/frameworks.sh transformers sets it up)", "SHARDFUZZ_TRANSFORMERS",
      "build-transformers", "ci/frameworks.sh transformers"},
+    {"deepspeed", "\"${SHARDFUZZ_DEEPSPEED:-build-deepspeed}/bin/python\" -m deepspeed_target",
+     "DeepSpeed's training engine on a CPU (ci/frameworks.sh deepspeed sets it up)", "SHARDFUZZ_DEEPSPEED", "build-deepspeed",
+     "ci/frameworks.sh deepspeed"},
     {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -5,7 +5,8 @@ A target's program is one file that imports torch and its framework alone, and h
     make(case, mesh, fill) -> (model, optimizer, step)
 
 mesh(**sizes) gives a DeviceMesh; None: on one device. make calls fill(model) on the whole model, before anything is cut. step(number, trace) is as in
-training.Training.
+training.Training. Where the framework keeps parameters and gradients elsewhere, the program has value(name, parameter) and
+gradient(name, parameter), as tracer.State has them, which hold on one device too.
 """
 import inspect
 
@@ -55,12 +56,14 @@ class Trace:
     def gradients(self):
         if not self.taken:
             for name, parameter in self.named():
-                if parameter.grad is not None:
-                    self.add("gradient", name, parameter.grad)
+                found = gradient(name, parameter) if "gradient" in globals() else parameter.grad
+                if found is not None:
+                    self.add("gradient", name, found)
         self.taken = True
 
-    def scalar(self, name, value):
-        self.add("value", name, torch.as_tensor(value).reshape(1))
+    def scalar(self, name, number):
+        if name != "loss":  # which is of this rank's rows
+            self.add("value", name, torch.as_tensor(number).reshape(1))
 
     @contextlib.contextmanager
     def update(self):
@@ -69,7 +72,7 @@ class Trace:
 
     def end_step(self):
         for name, parameter in self.named():
-            self.add("parameter after the update", name, parameter)
+            self.add("parameter after the update", name, value(name, parameter) if "value" in globals() else parameter)
         self.step, self.taken = self.step + 1, False
 
 
@@ -98,11 +101,6 @@ def run(rank):
     from torch.distributed.device_mesh import init_device_mesh
     want = train(None)
     got = train(lambda **sizes: init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes)))
-    everyone = [None] * RANKS
-    dist.all_gather_object(everyone, {{name: value for name, value in got.items() if ": value" in name}})
-    for name in got:  # a loss is the mean of the ranks' losses
-        values = [one[name] for one in everyone if name in one]
-        got[name] = sum(values) / len(values) if values else got[name]
     wrong, subject = 0, FIRST.split("/")[-2] if "/" in FIRST else ""
     for other in range(RANKS):
         dist.barrier()

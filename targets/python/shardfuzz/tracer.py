@@ -331,6 +331,8 @@ class Tracer:
             self._pause(True)
             leaves, form = ([output], None) if isinstance(output, torch.Tensor) else tree_flatten(output)
             places = [i for i, leaf in enumerate(leaves) if floating(leaf)]
+            if direction == "recompute" and self.calls.get((mb, "fwd", name), 0) > 1:
+                places = []  # of a module's several calls the last one is recomputed first, or not: nothing says which one this is
             for number, i in enumerate(places):
                 self._record(mb, direction, "act", subject(name, number), call, leaves[i])
                 # What is recomputed was made of the first pass's tensors, and is made of them again.

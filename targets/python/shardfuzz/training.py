@@ -85,13 +85,13 @@ class _RunTracer(Tracer):
 
 
 def groups_of(mesh) -> dict:
-    """{name: global ranks} of this rank's group along each dimension of a DeviceMesh."""
+    """{name: global ranks} of this rank's group along each dimension of a DeviceMesh that has more than one rank."""
     groups = {}
     for axis, name in enumerate(mesh.mesh_dim_names):
         place = list(mesh.get_coordinate())
         place[axis] = slice(None)
         groups[name] = mesh.mesh[tuple(place)].tolist()
-    return groups
+    return {name: ranks for name, ranks in groups.items() if len(ranks) > 1}
 
 
 class _Worker:
@@ -132,6 +132,8 @@ def serve(describe: dict, build: Callable, preload: Callable, script: Optional[C
 
     def import_all():
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+        import torch._dynamo  # noqa: F401: seconds, which each rank would spend when it makes its first optimizer
+        import torch.distributed.tensor  # noqa: F401
         torch.set_num_threads(1)
         preload()
 

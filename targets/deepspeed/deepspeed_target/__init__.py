@@ -1,0 +1,1 @@
+"""Fuzzes training with DeepSpeed's engine, on a CPU with Gloo ranks."""

@@ -1,0 +1,89 @@
+"""What a case has: paths and what a field may be, the plainest first (targets/worker.md). Names are DeepSpeed's where it has one."""
+LARGE = 500000000
+
+
+def choices(*values, **more):
+    return {"choices": list(values), **more}
+
+
+def zero(stages, *values, **more):
+    """A setting of zero_optimization that some stages look at. It says how ranks share the work, never what is computed."""
+    return choices(*values, layout=True, one_in=3, needs={"zero.stage": stages}, **more)
+
+
+ALL, EARLY, LAST = [1, 2, 3], [1, 2], [3]
+FIELDS = {
+    "layout.dp": choices(1, 2, 4, 3, layout=True, one_in=1),
+    "layout.cp": choices(1, 2, 4, layout=True, one_in=6, needs={"model.attention": [True]}),
+    "zero.stage": choices(0, 1, 2, 3, layout=True, one_in=1),
+    "zero.contiguous_gradients": zero(ALL, True, False),
+    "zero.overlap_comm": zero(ALL, False, True),
+    "zero.reduce_scatter": zero(ALL, True, False),
+    "zero.reduce_bucket_size": zero(ALL, LARGE, 512, 256, 128, 64, 300, 16),
+    "zero.allgather_bucket_size": zero(EARLY, LARGE, 256, 64, 100),
+    "zero.use_multi_rank_bucket_allreduce": zero(EARLY, True, False),
+    "zero.round_robin_gradients": zero(EARLY, False, True),
+    "zero.parameter_alignment": zero(EARLY, False, True),
+    "zero.offload_optimizer": zero(ALL, False, True),
+    "zero.offload_param": zero(LAST, False, True),
+    "zero.sub_group_size": zero(LAST, 1000000000, 300, 64),
+    "zero.stage3_param_persistence_threshold": zero(LAST, 100000, 0, 10, 100),
+    "zero.stage3_prefetch_bucket_size": zero(LAST, 50000000, 0, 300),
+    "zero.stage3_max_live_parameters": zero(LAST, 1000000000, 0, 300),
+    "zero.stage3_max_reuse_distance": zero(LAST, 1000000000, 0, 300),
+    "zero.stage3_use_all_reduce_for_fetch_params": zero(LAST, False, True),
+    "zero.stage3_allgather_sequential": zero(LAST, False, True),
+    "zero.zero_hpz_partition_size": choices(1, 2, layout=True, one_in=4, needs={"zero.stage": LAST, "layout.dp": [4]}),
+    "zero.init": zero(LAST, False, True),
+    "zero.leaf": zero(LAST, False, True),
+    "engine.accumulate": choices("counted", "set", "unmanaged", "no_sync", "coalesce", layout=True, one_in=2),
+    "engine.backward": choices("engine", "tensor", layout=True, one_in=4, needs={"zero.stage": ALL}),
+    "engine.dynamic_loss_scale": choices(False, True, layout=True, one_in=3, needs={"train.precision": ["fp16"]}),
+    "engine.groups": choices("parallel_state_sp", "mpu", "mesh_param", layout=True, one_in=2, needs={"layout.cp": [2, 4]}),
+    "engine.read": choices("buffers", "safe_get", layout=True, one_in=8, needs={"zero.stage": [1, 2]}),
+    "engine.prescale_gradients": choices(False, True, layout=True, one_in=8),
+    "engine.gradient_predivide_factor": choices(1.0, 2.0, 4.0, layout=True, one_in=8),
+    "engine.communication_data_type": choices("none", "fp32", layout=True, one_in=4, needs={"layout.dp": [2, 3, 4]}),
+    "engine.grad_accum_dtype": choices("none", "fp32", layout=True, one_in=4, needs={"zero.stage": ALL}),
+    "train.precision": choices("fp32", "bf16", "fp16", one_in=2),
+    "train.loss_scale": choices(1, 128, 1024, needs={"train.precision": ["fp16"]}, one_in=2),
+    "train.optimizer": choices("sgd", "momentum", "adam", "adamw", one_in=2),
+    "train.weight_decay": choices(0.0, 0.1, one_in=3),
+    "train.groups": choices(1, 2, one_in=3),
+    "train.clipping": choices(0.0, 0.1, 1.0, one_in=3),
+    "train.grad_norm": choices(False, True, one_in=2),
+    "train.steps": choices(1, 2, 3, one_in=2),
+    "train.accumulation": choices(1, 2, 3, one_in=2),
+    "train.backwards": choices(1, 2, one_in=4),
+    "train.joint": choices(False, True, needs={"train.backwards": [2]}, one_in=2),
+    "train.rows": choices(12, 24, one_in=4),
+    "train.tokens": choices(4, 8, one_in=4),
+    "model.layers": choices(1, 2, 3, one_in=2),
+    "model.uses": choices(1, 2, one_in=4),
+    "model.hidden": choices(8, 16, 12, one_in=2),
+    "model.ffn": choices(16, 8, 20, 32, one_in=2),
+    "model.bias": choices(False, True, one_in=2),
+    "model.attention": choices(False, True, one_in=2),
+    "model.heads": choices(4, 2, needs={"model.attention": [True]}, one_in=3),
+    "model.tied": choices(False, True, one_in=3),
+    "model.extra": choices("none", "unused", "odd", one_in=4),
+    "model.frozen": choices("none", "embedding", "first_layer", "norms", one_in=4),
+    "model.recompute": choices("none", "non_reentrant", "reentrant", one_in=3),
+    "seed": {"min": 0, "max": 1000000},
+}
+REFUSES = [
+    *({"when": {"zero.stage": ALL, "zero.reduce_scatter": [True], field: values},
+       "reason": "not yet supported with reduce scatter (stage_1_and_2.py, line 350)"}
+      for field, values in (("engine.prescale_gradients", [True]), ("engine.gradient_predivide_factor", [2.0, 4.0]))),
+    {"when": {"engine.accumulate": ["no_sync"], "zero.stage": [2, 3]}, "reason": "no_sync is for stages that keep whole gradients"},
+    {"when": {"engine.accumulate": ["coalesce"], "zero.stage": [0]}, "reason": "coalesce_grad_reduction is for stages 1 to 3"},
+    {"when": {"model.recompute": ["reentrant"], "model.frozen": ["embedding"]},
+     "reason": "a reentrant checkpoint needs an input with a gradient"},
+    {"when": {"zero.stage": [0], "train.precision": ["fp32"], "train.grad_norm": [True]},
+     "reason": "a torch optimizer keeps no norm to report"},
+    {"when": {"layout.cp": [4], "model.heads": [2]}, "reason": "Ulysses gives each rank whole heads"},
+    {"when": {"layout.cp": [4], "layout.dp": [2, 3, 4]}, "reason": "at most 8 ranks"},
+    {"when": {"zero.stage": [3], "engine.groups": ["mpu"]},
+     "reason": "stage 3 partitions over the mpu's data-parallel group, which lacks the ranks of the sequence"},
+]
+DESCRIBE = {"name": "deepspeed", "ranks": ["layout.dp", "layout.cp"], "fields": FIELDS, "refuses": REFUSES}

@@ -1,0 +1,99 @@
+"""The DeepSpeed target: what passes, what is refused, what is known, and a mistake that is planted into the target's own program."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SHARDFUZZ = os.environ.get("SHARDFUZZ", "build/shardfuzz")
+CORPUS = "corpus/regress/deepspeed"
+WORKER = f"{sys.executable} -m deepspeed_target"
+
+
+def run_cases(cases, worker=WORKER):
+    """The outcomes of cases, as a worker's record has them."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, record = os.path.join(folder, "cases.jsonl"), os.path.join(folder, "record")
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(case) + "\n" for case in cases)
+        done = subprocess.run([SHARDFUZZ, "worker", worker, path, "--record", record], capture_output=True, text=True, check=False)
+        if not os.path.exists(record):
+            raise AssertionError(done.stderr)
+        with open(record, encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+
+def stage(number, ranks=2, zero=(), **more):
+    return {"layout": {"dp": ranks}, "zero": {"stage": number, **dict(zero)}, **more}
+
+
+RIGHT = [
+    *(stage(number, train={"optimizer": "adamw", "steps": 2, "accumulation": 2, "clipping": 0.1, "groups": 2, "grad_norm": number > 0})
+      for number in range(4)),
+    *(stage(number, 3, train={"precision": "bf16", "optimizer": "adam" if number else "sgd", "steps": 2}, model={"tied": True})
+      for number in range(4)),
+    *(stage(number, train={"precision": "fp16", "loss_scale": 128}, model={"frozen": "norms"}) for number in (1, 2, 3)),
+    *(stage(number, engine={"accumulate": how}, train={"accumulation": 2})
+      for number, how in ((1, "no_sync"), (2, "unmanaged"), (3, "coalesce"))),
+    stage(3, zero={"init": True, "stage3_param_persistence_threshold": 0}, train={"steps": 2}),
+    stage(2, zero={"overlap_comm": True, "reduce_bucket_size": 64, "round_robin_gradients": True}, model={"layers": 2}),
+    {"layout": {"cp": 2, "dp": 2}, "zero": {"stage": 2}, "model": {"attention": True}},
+]
+REFUSED = [
+    (stage(2, engine={"accumulate": "no_sync"}), "no_sync"),
+    (stage(2, zero={"overlap_comm": True}, model={"uses": 2, "recompute": "reentrant"}), "not supported"),
+]
+
+
+class Cases(unittest.TestCase):
+    def test_right_cases_pass(self):
+        for given, seen in zip(RIGHT, run_cases(RIGHT)):
+            self.assertEqual(seen["verdict"], "PASS", (given, seen))
+
+    def test_what_deepspeed_does_not_support_is_skipped(self):
+        for (given, reason), seen in zip(REFUSED, run_cases([case for case, _ in REFUSED])):
+            self.assertEqual(seen["verdict"], "SKIP", (given, seen))
+            self.assertIn(reason, seen["reason"])
+
+    def test_known_bugs(self):
+        names = sorted(name[:-5] for name in os.listdir(CORPUS) if name.endswith(".json"))
+        cases = [json.load(open(f"{CORPUS}/{name}.json", encoding="utf-8")) for name in names]
+        self.assertGreaterEqual(len(names), 13)
+        for name, case, seen in zip(names, cases, run_cases([case["framework"] for case in cases])):
+            kind, module = case["expect"]["signature"].split("/")[1:]
+            self.assertEqual(seen["verdict"], "FINDING", name)
+            if seen["class"] == "crash":
+                self.assertIn(module.split("@")[0].split(".")[0], seen["reason"], name)
+            else:
+                self.assertIn(f"/{kind}/", seen["first"], name)
+                self.assertIn(f"{module.split('@')[0]}/", seen["first"], name)
+
+
+class Planted(unittest.TestCase):
+    def test_a_rank_that_forgets_to_average_is_named(self):
+        """A copy of the target whose ranks divide their losses by the tokens of all of them."""
+        with tempfile.TemporaryDirectory() as folder:
+            copy = shutil.copytree("targets/deepspeed/deepspeed_target", os.path.join(folder, "deepspeed_target"))
+            path = os.path.join(copy, "program.py")
+            with open(path, encoding="utf-8") as file:
+                source = file.read()
+            planted = source.replace("backward(case, engine, total, k)", "backward(case, engine, total / layout['dp'], k)")
+            self.assertNotEqual(planted, source)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(planted)
+            seen, = run_cases([stage(1)], f"PYTHONPATH={folder} {WORKER}")
+        self.assertEqual((seen["verdict"], seen["diagnosis"]["class"]), ("FINDING", "scale"), seen)
+        self.assertIn("1 / dp", seen["diagnosis"]["text"])
+
+
+class Script(unittest.TestCase):
+    def test_a_script_shows_the_bug_alone(self):
+        shown = subprocess.run([sys.executable, f"{CORPUS}/stage-3-predivide.py"], capture_output=True, text=True, check=False)
+        self.assertEqual(shown.returncode, 1, shown.stderr)
+        self.assertIn("gradient of embedding.weight: off by 50.0 %", shown.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
