@@ -10,6 +10,7 @@ FIRST = {
     "mla-shared-key": "s0/mb0/bwd/act_grad/decoder.layers.0.self_attention.linear_kv_down_proj/0",
     "mtp-loss-of-local-tokens": "s0/mb0/bwd/act_grad/output_layer/0",
     "mtp-position-embedding": "s0/mb0/step/main_grad/embedding.position_embeddings.weight/0",
+    "recompute-block-padding": "s0/mb0/bwd/act_grad/decoder.layers.1.mlp.router/0",
     "sinks-clipping-norm": "s0/mb0/step/scalar/grad_norm/0",
     "z-loss-padding": "s0/mb0/bwd/act_grad/decoder.layers.0.mlp.router/0",
 }
