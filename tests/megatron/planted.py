@@ -31,7 +31,7 @@ class PlantedWorker(serving.Worker):
 
         def build_and_plant(case):
             build(case)
-            if self.ranks > 1 and case["seed"] == PLANTED:
+            if self.world.ranks > 1 and case["seed"] == PLANTED:
                 plant(self.session.model.chunks[0].decoder)
         self.session._build = build_and_plant
 
