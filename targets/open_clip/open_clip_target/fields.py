@@ -14,7 +14,7 @@ def spread(*values, needs=None, **more):
 SOFTMAX = {"loss.name": ["clip", "distill", "coca"]}
 FIELDS = {
     "model.width": choices(8, 12, 16),
-    "model.blocks": choices(1, 2, 3),
+    "model.blocks": choices(1, 2),
     "model.features": choices(6, 4, 12),
     "model.attention": choices(*YES),
     "model.activation": choices("gelu", "silu", "tanh"),
@@ -30,16 +30,16 @@ FIELDS = {
     "data.rows": choices(12, 24, 36),               # of a microbatch, on all ranks together
     "data.length": choices(4, 6),
     "data.padding": choices(*YES),
-    "data.microbatches": choices(1, 2, 3),
+    "data.microbatches": choices(1, 2),
     "optimizer.name": choices("sgd", "momentum", "adam", "adamw"),
     "optimizer.clip": choices(0.0, 0.5),
-    "steps": choices(1, 2, 3),
+    "steps": choices(1, 2),
     "layout.dp": choices(1, 2, 3, 4, layout=True, one_in=1),
     "loss.local_loss": spread(*YES, needs=SOFTMAX, one_in=2),
     "loss.gather_with_grad": spread(True, False, needs=SOFTMAX, one_in=12),
     "loss.cache_labels": spread(*YES, needs=SOFTMAX),
     "loss.dist_impl": spread("bidir", "shift", "reduce", "gather", needs={"loss.name": ["siglip"]}, one_in=2),
-    "parallel.lazy_sync": spread(*YES, needs={"data.microbatches": [2, 3]}),    # gradients are reduced in a step's last microbatch alone
+    "parallel.lazy_sync": spread(*YES, needs={"data.microbatches": [2]}),    # gradients are reduced in a step's last microbatch alone
     "parallel.static_graph": spread(*YES),
     "parallel.bucket_mb": spread(25, 0.0001, 0.001),
     "seed": {"min": 0, "max": 1000000},
@@ -54,6 +54,6 @@ REFUSES = [
     refusal("views are selected by their confidence in a class, so prompts must name classes", views__pool=["confidence", "weighted"], views__count=[2, 3],
             prompts__levels=[0]),
     refusal("a static graph and no_sync fail in an assertion of the reducer (pytorch/pytorch#187732)", parallel__static_graph=[True], parallel__lazy_sync=[True],
-            data__microbatches=[2, 3], layout__dp=SEVERAL),
+            data__microbatches=[2], layout__dp=SEVERAL),
 ]
 DESCRIBE = {"name": "open-clip", "ranks": ["layout.dp"], "fields": FIELDS, "refuses": REFUSES}
