@@ -1,5 +1,10 @@
 /* Opening a store, and what can go wrong with its file. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* F_OFD_SETLK */
+#endif
 #include "tests/unit/run/store_fixture.h"
+
+#include <time.h>
 
 /* --- opening ------------------------------------------------------------------------------------------------------------- */
 
@@ -321,6 +326,31 @@ static void test_store_open_while_written_one_writer_many_readers(void **state) 
   sf_store_close(store);
 }
 
+/* The file is there and locked, but still without tables. */
+static void test_store_open_while_it_is_made_reader_waits(void **state) {
+  const struct fixture *f = *state;
+  const struct timespec pause = {.tv_nsec = 250 * 1000000L};
+  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = INT64_MAX - 1, .l_len = 1};
+  struct sf_bytes bytes = {0};
+  sf_store_close(open_ok(f->other, SF_STORE_CREATE));
+  assert_int_equal(sf_bytes_read_file(&bytes, f->other, 1 << 24, NULL), SF_OK);
+  const int file = open(f->path, O_RDWR | O_CREAT, 0666);
+  assert_int_equal(fcntl(file, F_OFD_SETLK, &lock), 0);
+  fflush(NULL);
+  const pid_t maker = fork();
+  assert_true(maker >= 0);
+  if (maker == 0) {
+    nanosleep(&pause, NULL);
+    _exit(write(file, bytes.data, bytes.size_bytes) == (ssize_t)bytes.size_bytes ? 0 : 1);
+  }
+  close(file);
+  sf_bytes_destroy(&bytes);
+  sf_store_close(open_ok(f->path, SF_STORE_READ));
+  int status = 0;
+  assert_int_equal(waitpid(maker, &status, 0), maker);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 /* A worker that was forked while the store was open still lives when the store is closed and opened again. */
 static void test_store_open_again_while_forked_worker_lives_succeeds(void **state) {
   const struct fixture *f = *state;
@@ -569,6 +599,7 @@ int main(void) {
       STORE_TEST(test_store_merge_takes_a_store_of_version_2),
       STORE_TEST(test_store_open_damaged_refused),
       STORE_TEST(test_store_open_while_written_one_writer_many_readers),
+      STORE_TEST(test_store_open_while_it_is_made_reader_waits),
       STORE_TEST(test_store_open_again_while_forked_worker_lives_succeeds),
       STORE_TEST(test_store_open_read_only_folder_is_read_not_written),
       STORE_TEST(test_store_commit_disk_full_drops_batch_alone),
