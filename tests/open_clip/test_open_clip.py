@@ -11,27 +11,29 @@ from open_clip_target import fields
 SHARDFUZZ = os.environ.get("SHARDFUZZ", "build/shardfuzz")
 CORPUS = "corpus/regress/open-clip"
 WORKER = f"{sys.executable} -m open_clip_target"
-PLANT = """
+PLANTED = """
 import torch
 from open_clip_target import program, serving
-{mistake}
-serving.serve()
-"""
-SWAPPED = """
-losses, sound = program.LOSSES, torch.distributed.nn.all_gather
+
 def swapped(tensor):
-    return sound(tensor)[::-1]
-torch.distributed.nn.all_gather = swapped
-"""
-OWN_ROWS = """
-sound = program.make_loss
-program.make_loss = lambda case, rank, ranks: sound(case, 0, 1)
-"""
-LABELS = """
-sound = program.LOSSES.ClipLoss.get_ground_truth
+    return all_gather(tensor)[::-1]
+
+def alone(case, rank, ranks):
+    return make_loss(case, 0, 1)
+
 def of_rank_0(self, device, count):
     return torch.arange(count)
-program.LOSSES.ClipLoss.get_ground_truth = of_rank_0
+
+all_gather, make_loss, build = torch.distributed.nn.all_gather, program.make_loss, serving.build
+labels = program.LOSSES.ClipLoss.get_ground_truth
+def planted(case, world):
+    mistake = ["features of other ranks in the wrong order", "own rows alone", "labels of rank 0"][case["seed"]]
+    torch.distributed.nn.all_gather = swapped if mistake.startswith("features") else all_gather
+    program.make_loss = alone if mistake.startswith("own") else make_loss
+    program.LOSSES.ClipLoss.get_ground_truth = of_rank_0 if mistake.startswith("labels") and world else labels
+    return build(case, world)
+serving.build = planted
+serving.serve()
 """
 
 
@@ -69,28 +71,26 @@ class OpenClip(unittest.TestCase):
             self.assertIn(f"/{kind}/{module.split('@')[0]}/", seen["first"], name)
 
     def test_planted_mistakes_are_found(self):
-        local = {"layout": {"dp": 2}, "loss": {"local_loss": True}}
-        for mistake, case, first in ((SWAPPED, local, "/scalar/loss/"), (OWN_ROWS, {"layout": {"dp": 2}}, "/scalar/loss/"), (LABELS, local, "/scalar/loss/")):
-            with tempfile.TemporaryDirectory() as folder:
-                path = os.path.join(folder, "planted.py")
-                with open(path, "w", encoding="utf-8") as file:
-                    file.write(PLANT.format(mistake=mistake))
-                seen, = outcomes(f"{sys.executable} {path}", [case])
-            self.assertEqual(seen["verdict"], "FINDING", (mistake, seen))
-            self.assertIn(first, seen["first"], mistake)
+        cases = [{"seed": mistake, "layout": {"dp": 2}, "loss": {"local_loss": mistake != 1}} for mistake in range(3)]
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "planted.py")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(PLANTED)
+            for case, seen in zip(cases, outcomes(f"{sys.executable} {path}", cases), strict=True):
+                self.assertEqual(seen["verdict"], "FINDING", (case, seen))
+                self.assertIn("/scalar/loss/", seen["first"], case)
 
     def test_a_script_runs_alone(self):
         from open_clip_target import serving
-        case = self.complete({"layout": {"dp": 2}, "steps": 2})
-        for gather, code in ((True, 0), (False, 1)):
-            text = serving.script({**case, "loss": {**case["loss"], "gather_with_grad": gather}}, "s0/mb0/bwd/act_grad/text.projection/0")
-            self.assertLess(len(text), 24576)
-            with tempfile.TemporaryDirectory() as folder:
-                path = os.path.join(folder, "script.py")
-                with open(path, "w", encoding="utf-8") as file:
-                    file.write(text)
-                done = subprocess.run([sys.executable, "-W", "ignore", path], capture_output=True, text=True, check=False)
-            self.assertEqual(done.returncode, code, done.stderr[-2000:] + done.stdout)
+        case = self.complete({"layout": {"dp": 2}, "steps": 2, "loss": {"gather_with_grad": False}})
+        text = serving.script(case, "s0/mb0/bwd/act_grad/text.projection/0")
+        self.assertLess(len(text), 24576)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "script.py")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            done = subprocess.run([sys.executable, "-W", "ignore", path], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr[-2000:] + done.stdout)
         self.assertIn("step 0: gradient of text.projection.weight: off by 50.0 %", done.stdout)
 
     @staticmethod

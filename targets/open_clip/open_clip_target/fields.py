@@ -51,9 +51,9 @@ def refusal(reason, **when):
 
 
 REFUSES = [
-    refusal("views are selected by their confidence in a class, so prompts must name classes", views__pool=["confidence", "weighted"], views__count=[2, 3],
-            prompts__levels=[0]),
-    refusal("a static graph and no_sync fail in an assertion of the reducer (pytorch/pytorch#187732)", parallel__static_graph=[True], parallel__lazy_sync=[True],
-            data__microbatches=[2], layout__dp=SEVERAL),
+    refusal("views are selected by their confidence in a class, so prompts must name classes",
+            views__pool=["confidence", "weighted"], views__count=[2, 3], prompts__levels=[0]),
+    refusal("a static graph and no_sync fail in an assertion of the reducer (pytorch/pytorch#187732)",
+            parallel__static_graph=[True], parallel__lazy_sync=[True], data__microbatches=[2], layout__dp=SEVERAL),
 ]
 DESCRIBE = {"name": "open-clip", "ranks": ["layout.dp"], "fields": FIELDS, "refuses": REFUSES}

@@ -30,7 +30,8 @@ class Block(nn.Module):
         super().__init__()
         self.norm1 = nn.LayerNorm(m["width"]) if m["attention"] else None
         self.attention = nn.MultiheadAttention(m["width"], 2, batch_first=True) if m["attention"] else None
-        self.norm2, self.up, self.down = nn.LayerNorm(m["width"]), nn.Linear(m["width"], 2 * m["width"]), nn.Linear(2 * m["width"], m["width"])
+        self.norm2, self.up = nn.LayerNorm(m["width"]), nn.Linear(m["width"], 2 * m["width"])
+        self.down = nn.Linear(2 * m["width"], m["width"])
         self.activation = ACTIVATIONS[m["activation"]]
 
     def forward(self, x):
@@ -41,7 +42,8 @@ class Block(nn.Module):
 
 
 class Tower(nn.Module):
-    """An encoder: patches [rows, patches, pixels] or tokens [rows, length] to features [rows, features], and the states [rows, length, width] before."""
+    """An encoder: patches [rows, patches, pixels] or tokens [rows, length] to features [rows, features], and the states before their mean
+    [rows, patches or length, width]."""
 
     def __init__(self, m, first):
         super().__init__()
@@ -56,7 +58,8 @@ class Tower(nn.Module):
 
 
 class Pool(nn.Module):
-    """Features [rows, views, features] of one object's views to one [rows, features]. classes [classes, features]: what a view may be confident of."""
+    """Features [rows, views, features] of one object's views to one [rows, features]. classes [classes, features]: what a view may be
+    confident of."""
 
     def __init__(self, how):
         super().__init__()
@@ -96,14 +99,15 @@ class DualEncoder(nn.Module):
         self.templates, self.normalize = case["prompts"]["templates"], m["normalize"]
 
     def forward(self, images, texts, prompts):
-        """images [rows, views, patches, pixels], texts [rows, length]; prompts [classes x templates, length], or None, the same on all ranks."""
+        """images [rows, views, patches, pixels], texts [rows, length]; prompts [classes x templates, length] or None, alike on all ranks."""
         normalize = (lambda x: F.normalize(x, dim=-1)) if self.normalize else lambda x: x
         views = normalize(self.image(images.flatten(0, 1))[0]).unflatten(0, images.shape[:2])
         features, states = self.text(texts)
         classes = None if prompts is None else normalize(self.text(prompts)[0].unflatten(0, (-1, self.templates)).mean(1))
         image = views[:, 0] if self.pool is None else normalize(self.pool(views, None if classes is None else classes.detach()))
         logits = None if self.decoder is None else self.decoder(states[:, :-1], image)
-        return {"image": image, "text": normalize(features), "scale": self.logit_scale.exp(), "bias": self.logit_bias, "classes": classes, "logits": logits}
+        return {"image": image, "text": normalize(features), "scale": self.logit_scale.exp(), "bias": self.logit_bias, "classes": classes,
+                "logits": logits}
 
 
 class Data:
@@ -159,8 +163,8 @@ def classification(out, data, k):
 def optimizer_of(case, model):
     o = case["optimizer"]
     kind = {"sgd": torch.optim.SGD, "momentum": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[o["name"]]
-    options = {"lr": 0.02, **({"momentum": 0.9} if o["name"] == "momentum" else {}), **({"weight_decay": 0.1} if o["name"] == "adamw" else {})}
-    return kind([one for one in model.parameters() if one.requires_grad], **options)
+    options = {"momentum": {"momentum": 0.9}, "adamw": {"weight_decay": 0.1}}.get(o["name"], {})
+    return kind([one for one in model.parameters() if one.requires_grad], lr=0.02, **options)
 
 
 def make(case, mesh, fill):
