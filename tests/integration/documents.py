@@ -37,6 +37,7 @@ DTENSOR = "needs torch: tests/torch_dtensor runs the like"
 TRAIN = "needs torch: tests/torch_train runs the like"
 DEEPSPEED = "needs deepspeed: tests/deepspeed runs the like"
 OPEN_CLIP = "needs open_clip: tests/open_clip runs the like"
+MARL = "needs torchrl: tests/marl_iql runs the like"
 GPU = "needs a GPU: ci/gpu.sh runs the like"
 SHARES = "hours: tests/integration/run/test_run_cover.sh runs the like"
 MEASURES = "measures for half an hour: tests/integration/repository/test_plots.sh checks what was drawn of it"
@@ -69,6 +70,10 @@ NOT_RUN = {
     ("harness/docs/open-clip.md", "build/shardfuzz fuzz --target open-clip --set loss.gather_with_grad=true --time 10m"): OPEN_CLIP,
     ("harness/docs/open-clip.md", "build/shardfuzz replay corpus/regress/open-clip/gather-without-gradient.json"): OPEN_CLIP,
     ("harness/docs/open-clip.md", "build-open-clip/bin/python corpus/regress/open-clip/gather-without-gradient.py"): OPEN_CLIP,
+    ("harness/docs/marl-iql.md", "ci/frameworks.sh marl-iql"): INSTALLS,
+    ("harness/docs/marl-iql.md", "build/shardfuzz fuzz --target marl-iql --time 10m"): MARL,
+    ("harness/docs/marl-iql.md", "build/shardfuzz replay corpus/regress/marl-iql/loss-weights.json"): MARL,
+    ("harness/docs/marl-iql.md", "build-marl/bin/python corpus/regress/marl-iql/loss-weights.py"): MARL,
     ("harness/docs/dtensor.md", "ci/frameworks.sh torch-dtensor"): INSTALLS,
     ("harness/docs/torch-train.md", "ci/frameworks.sh torch-train"): INSTALLS,
     ("harness/docs/torch-train.md", "build/shardfuzz fuzz --target torch-train --time 10m"): TRAIN,
