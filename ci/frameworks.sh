@@ -68,12 +68,14 @@ for at_hand in python3 build-python/bin/python3 build-megatron/bin/python build-
 done
 printf '%s\n' "${paths[@]}" >"$(site_of "$python")/shardfuzz.pth"
 
+missing=() alone=()
 for wanted in $packages; do
-  alone=()
-  if [[ $wanted == alone:* ]]; then alone=(--no-deps); fi
-  wanted=${wanted#alone:}
-  has "$python" "${wanted%=*}" "${wanted#*=}" || install "${alone[@]}" "${wanted%=*}==${wanted#*=}"
+  pin=${wanted#alone:}
+  has "$python" "${pin%=*}" "${pin#*=}" && continue
+  if [[ $wanted == alone:* ]]; then alone+=("${pin%=*}==${pin#*=}"); else missing+=("${pin%=*}==${pin#*=}"); fi
 done
+if [ ${#missing[@]} -gt 0 ]; then install "${missing[@]}"; fi
+if [ ${#alone[@]} -gt 0 ]; then install --no-deps "${alone[@]}"; fi
 for wanted in $packages; do
   wanted=${wanted#alone:}
   has "$python" "${wanted%=*}" "${wanted#*=}" && continue
