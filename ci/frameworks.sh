@@ -13,6 +13,8 @@ torch-dtensor build-torch    tests/torch_dtensor targets/torch_dtensor,targets/t
 torch-train   build-torch    tests/torch_train  targets/torch_dtensor,targets/torch_train torch=2.13.0 numpy=2.4.6
 transformers  build-transformers tests/transformers targets/transformers torch=2.13.0 numpy=2.4.6 transformers=5.24.0 psutil=7.2.2 alone:accelerate=1.15.0
 deepspeed     build-deepspeed tests/deepspeed targets/deepspeed torch=2.13.0 numpy=2.4.6 packaging=26.2 einops=0.8.1 hjson=3.1.0 msgpack=1.1.2 ninja=1.13.0 psutil=7.1.3 py-cpuinfo=9.0.0 pydantic=2.12.4 tqdm=4.67.1 alone:deepspeed=0.19.8
+open-clip     build-open-clip tests/open_clip targets/open_clip torch=2.13.0 numpy=2.4.6 alone:open-clip-torch=3.3.0
+marl-iql      build-marl     tests/marl_iql targets/marl_iql torch=2.13.0 numpy=2.4.6 packaging=26.2 cloudpickle=3.1.2 importlib-metadata=8.7.0 orjson=3.11.4 alone:pyvers=0.2.3 alone:hoptorch=0.1.4 alone:tensordict=0.14.3 alone:torchrl=0.14.1
 "
 names=$(awk 'NF { print $1 }' <<<"$table")
 if [ "${1:-}" = --names ]; then
@@ -66,12 +68,14 @@ for at_hand in python3 build-python/bin/python3 build-megatron/bin/python build-
 done
 printf '%s\n' "${paths[@]}" >"$(site_of "$python")/shardfuzz.pth"
 
+missing=() alone=()
 for wanted in $packages; do
-  alone=()
-  if [[ $wanted == alone:* ]]; then alone=(--no-deps); fi
-  wanted=${wanted#alone:}
-  has "$python" "${wanted%=*}" "${wanted#*=}" || install "${alone[@]}" "${wanted%=*}==${wanted#*=}"
+  pin=${wanted#alone:}
+  has "$python" "${pin%=*}" "${pin#*=}" && continue
+  if [[ $wanted == alone:* ]]; then alone+=("${pin%=*}==${pin#*=}"); else missing+=("${pin%=*}==${pin#*=}"); fi
 done
+if [ ${#missing[@]} -gt 0 ]; then install "${missing[@]}"; fi
+if [ ${#alone[@]} -gt 0 ]; then install --no-deps "${alone[@]}"; fi
 for wanted in $packages; do
   wanted=${wanted#alone:}
   has "$python" "${wanted%=*}" "${wanted#*=}" && continue

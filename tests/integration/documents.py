@@ -36,6 +36,8 @@ TRANSFORMERS = "needs transformers: tests/transformers runs the like"
 DTENSOR = "needs torch: tests/torch_dtensor runs the like"
 TRAIN = "needs torch: tests/torch_train runs the like"
 DEEPSPEED = "needs deepspeed: tests/deepspeed runs the like"
+OPEN_CLIP = "needs open_clip: tests/open_clip runs the like"
+MARL = "needs torchrl: tests/marl_iql runs the like"
 GPU = "needs a GPU: ci/gpu.sh runs the like"
 SHARES = "hours: tests/integration/run/test_run_cover.sh runs the like"
 MEASURES = "measures for half an hour: tests/integration/repository/test_plots.sh checks what was drawn of it"
@@ -63,6 +65,15 @@ NOT_RUN = {
     ("harness/docs/deepspeed.md", "build/shardfuzz fuzz --target deepspeed --framework-path other --time 10m"): DEEPSPEED,
     ("harness/docs/deepspeed.md", "build/shardfuzz replay corpus/regress/deepspeed/stage-3-stale-gradient.json"): DEEPSPEED,
     ("harness/docs/deepspeed.md", "build-deepspeed/bin/python corpus/regress/deepspeed/stage-3-stale-gradient.py"): DEEPSPEED,
+    ("harness/docs/open-clip.md", "ci/frameworks.sh open-clip"): INSTALLS,
+    ("harness/docs/open-clip.md", "build/shardfuzz fuzz --target open-clip --time 10m"): OPEN_CLIP,
+    ("harness/docs/open-clip.md", "build/shardfuzz fuzz --target open-clip --set loss.gather_with_grad=true --time 10m"): OPEN_CLIP,
+    ("harness/docs/open-clip.md", "build/shardfuzz replay corpus/regress/open-clip/gather-without-gradient.json"): OPEN_CLIP,
+    ("harness/docs/open-clip.md", "build-open-clip/bin/python corpus/regress/open-clip/gather-without-gradient.py"): OPEN_CLIP,
+    ("harness/docs/marl-iql.md", "ci/frameworks.sh marl-iql"): INSTALLS,
+    ("harness/docs/marl-iql.md", "build/shardfuzz fuzz --target marl-iql --time 10m"): MARL,
+    ("harness/docs/marl-iql.md", "build/shardfuzz replay corpus/regress/marl-iql/loss-weights.json"): MARL,
+    ("harness/docs/marl-iql.md", "build-marl/bin/python corpus/regress/marl-iql/loss-weights.py"): MARL,
     ("harness/docs/dtensor.md", "ci/frameworks.sh torch-dtensor"): INSTALLS,
     ("harness/docs/torch-train.md", "ci/frameworks.sh torch-train"): INSTALLS,
     ("harness/docs/torch-train.md", "build/shardfuzz fuzz --target torch-train --time 10m"): TRAIN,

@@ -98,7 +98,7 @@ class Stored(unittest.TestCase):
         x = torch.rand(64) + 1
         before = x.clone()
         with Perturbation("E3", 1):
-            copies = [x.view(8, 8).t().clone().contiguous().reshape(64), x[x > 0], x.where(x > 0, x), torch.cat([x[:3], x[3:]])]
+            copies = [x.view(8, 8).t().clone().contiguous().reshape(64), x[x > 0], x.where(x > 0, x), torch.cat([x[:3], x[3:]]), x.view(64, 1).amax(1)]
             total = x + 1
             part = total[:32]
             seen = total.clone()

@@ -26,6 +26,12 @@ const struct sf_framework_known sf_frameworks[] = {
     {"deepspeed", "\"${SHARDFUZZ_DEEPSPEED:-build-deepspeed}/bin/python\" -m deepspeed_target",
      "DeepSpeed's training engine on a CPU (ci/frameworks.sh deepspeed sets it up)", "SHARDFUZZ_DEEPSPEED", "build-deepspeed",
      "ci/frameworks.sh deepspeed"},
+    {"open-clip", "\"${SHARDFUZZ_OPEN_CLIP:-build-open-clip}/bin/python\" -m open_clip_target",
+     "contrastive training with open_clip's losses (ci/frameworks.sh open-clip sets it up)", "SHARDFUZZ_OPEN_CLIP", "build-open-clip",
+     "ci/frameworks.sh open-clip"},
+    {"marl-iql", "\"${SHARDFUZZ_MARL:-build-marl}/bin/python\" -m marl_iql_target",
+     "independent Q-learning of several agents with torchrl (ci/frameworks.sh marl-iql sets it up)", "SHARDFUZZ_MARL", "build-marl",
+     "ci/frameworks.sh marl-iql"},
     {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 

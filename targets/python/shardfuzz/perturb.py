@@ -24,13 +24,13 @@ EPSILON = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.bfloat16: 2.0
 
 # Operations that store no newly rounded values: they move data, or give integers.
 MOVES = frozenset("""
-_to_copy alias arange as_strided broadcast_to cat chunk clone constant_pad_nd contiguous copy copy_ detach detach_ diagonal embedding empty
-empty_like empty_strided expand eye fill fill_ flip full full_like gather index index_select lift_fresh masked_fill masked_fill_ max
-maximum min minimum narrow new_empty new_empty_strided new_full new_ones new_zeros ones ones_like pad permute relu relu_ repeat reshape resize_
-roll rand rand_like randn randn_like bernoulli bernoulli_ uniform_ normal_ scalar_tensor select select_backward set_ slice slice_backward
-slice_scatter split split_with_sizes squeeze squeeze_ stack t t_ threshold_backward tile topk transpose transpose_ tril tril_ triu triu_ unbind
-unfold unsafe_split unsqueeze unsqueeze_ unsafe_view _unsafe_view view view_as where zero_ zeros zeros_like neg neg_ abs sign clamp clamp_min
-clamp_max sort isfinite _local_scalar_dense histc floor ceil round trunc
+_to_copy alias amax amin arange as_strided broadcast_to cat chunk clone constant_pad_nd contiguous copy copy_ detach detach_ diagonal
+embedding empty empty_like empty_strided expand eye fill fill_ flip full full_like gather index index_select lift_fresh masked_fill
+masked_fill_ max maximum min minimum narrow new_empty new_empty_strided new_full new_ones new_zeros ones ones_like pad permute relu relu_
+repeat reshape resize_ roll rand rand_like randn randn_like bernoulli bernoulli_ uniform_ normal_ scalar_tensor select select_backward set_
+slice slice_backward slice_scatter split split_with_sizes squeeze squeeze_ stack t t_ threshold_backward tile topk transpose transpose_ tril
+tril_ triu triu_ unbind unfold unsafe_split unsqueeze unsqueeze_ unsafe_view _unsafe_view view view_as where zero_ zeros zeros_like neg neg_
+abs sign clamp clamp_min clamp_max sort isfinite _local_scalar_dense histc floor ceil round trunc
 """.split())
 
 

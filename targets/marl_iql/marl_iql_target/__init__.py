@@ -1,0 +1,1 @@
+"""Independent Q-learning of several agents with torchrl, for shardfuzz."""

@@ -1,0 +1,1 @@
+"""Contrastive pre-training with open_clip's losses, run by shardfuzz."""
