@@ -138,6 +138,7 @@ JSON_OF = {
     "gate --json": f"shardfuzz gate --seed 1 --cases 3 --mode isolated {PLANT}; shardfuzz gate --cases 2 --max-memory 1 --json",
     "check --json": "shardfuzz noise ref draw1 draw2 draw3 >noise.txt; shardfuzz check ref tp2 --json",
     "power --json": f"shardfuzz power --cases 2 --clean 1 {PLANT}",
+    "doctor --json": "shardfuzz doctor --json",
     "worker --json": "echo '{\"ranks\": 4, \"hidden\": 24}' | shardfuzz worker 'python3 targets/samples/worker_mlp.py' --json",
 }
 # Options of other programs that documents name: mpirun, cmake, ninja, the scripts of ci and the benches.
