@@ -50,9 +50,9 @@ const struct sf_command sf_command_doctor = {
     .name = "doctor",
     .summary = "say what this machine lacks, and what to do about it",
     .help =
-        "Looks at what shardfuzz can use here: cores, memory, limits of the shell, temporary folders, libraries, MPI, GPU, NCCL, the tracer\n"
-        "for PyTorch and the environments of frameworks. What is absent is needed by some options alone. A problem is something that a\n"
-        "campaign with default options needs; with one it exits 1.",
+        "Looks at what shardfuzz can use here: cores, memory, limits of the shell, temporary folders, libraries, MPI, GPU, NCCL, the\n"
+        "tracer for PyTorch and the environments of frameworks. What is absent is needed by some options alone. A problem is\n"
+        "something that a campaign with default options needs; with one it exits 1.",
     SF_OPTIONS_ARE(options),
     .flags_bytes = sizeof(struct doctor_flags),
     .run = doctor,

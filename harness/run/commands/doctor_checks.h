@@ -23,6 +23,7 @@ struct sf_health_check {
 };
 enum { SF_HEALTH_CHECKS_MAX = 40 };
 
+/* "ok", "absent", "problem". */
 const char *sf_health_name(enum sf_health health);
 /* Looks at the machine and returns the number of checks. Starts processes that end at once (GPU, Python), and writes a temporary file. */
 int32_t sf_health_checks(struct sf_health_check out[SF_HEALTH_CHECKS_MAX]);
