@@ -49,10 +49,9 @@ static int doctor(void *context) {
 const struct sf_command sf_command_doctor = {
     .name = "doctor",
     .summary = "say what this machine lacks, and what to do about it",
-    .help =
-        "Looks at what shardfuzz can use here: cores, memory, limits of the shell, temporary folders, libraries, MPI, GPU, NCCL, the\n"
-        "tracer for PyTorch and the environments of frameworks. What is absent is needed by some options alone. A problem is\n"
-        "something that a campaign with default options needs; with one it exits 1.",
+    .help = "Looks at what shardfuzz can use here: cores, memory, limits of the shell, temporary folders, libraries, MPI, GPU, NCCL, the\n"
+            "tracer for PyTorch and the environments of frameworks. What is absent is needed by some options alone. A problem is\n"
+            "something that a campaign with default options needs; with one it exits 1.",
     SF_OPTIONS_ARE(options),
     .flags_bytes = sizeof(struct doctor_flags),
     .run = doctor,
