@@ -31,7 +31,7 @@ licences() { # FOLDER PROGRAM
   local library package
   mkdir -p "$1"
   for library in $(ldd "$2" | awk '$3 ~ /^\// { print $3 }'); do
-    package=$(dpkg-query -S "$(realpath "$library")" "$library" 2>/dev/null | head -n 1 | cut -d : -f 1)
+    package=$(dpkg-query -S "$(realpath "$library")" "$library" 2>/dev/null | head -n 1 | cut -d : -f 1 || true)
     case $package in '' | libc6 | libstdc++6 | libgcc-s1) continue ;; esac # not in the wheel
     cp "/usr/share/doc/$package/copyright" "$1/$package"
   done
@@ -68,7 +68,7 @@ TOML
 }
 
 deb() {
-  build "$out/deb"
+  build "$out/deb" -DSF_ZSH_FOLDER=zsh/vendor-completions
   rm -f "$out"/dist/shardfuzz_*.deb
   (cd "$out/deb" && cpack -G DEB -B "$out/dist" >"$out/cpack.log" 2>&1) || { tail -n 5 "$out/cpack.log" >&2 && exit 1; }
   rm -rf "$out/dist/_CPack_Packages"

@@ -49,7 +49,7 @@ NOT_RUN = {
     ("tests/README.md", "ci/test.sh"): "runs this test",
     ("tests/README.md", "ctest --test-dir build -R NAME --output-on-failure"): "NAME stands for a test",
     ("README.md", "cmake -G Ninja -S . -B build && ninja -C build"): "builds the program that runs here",
-    ("harness/docs/install.md", "pip install shardfuzz-0.1.0-py3-none-manylinux_2_36_x86_64.whl"): WHEEL,
+    ("harness/docs/install.md", "pip install shardfuzz-0.1.0-py3-none-manylinux_2_35_x86_64.whl"): WHEEL,
     ("harness/docs/install.md", "python3 traced.py"): WHEEL,
     ("harness/docs/install.md", "torchrun --nproc-per-node 2 traced.py"): WHEEL,
     ("harness/docs/install.md", "shardfuzz check reference parallel"): WHEEL,

@@ -32,7 +32,7 @@ check "the name has a tag: ${wheels[0]}" [ -n "$glibc" ]
 files=("$work"/venv/lib*/python3*/site-packages/shardfuzz/bin/{shardfuzz,libshardfuzz.so} "$work"/venv/lib*/python3*/site-packages/shardfuzz.libs/*)
 newest=$(for file in "${files[@]}"; do objdump -T "$file"; done 2>/dev/null | grep -o 'GLIBC_2\.[0-9]*' | sort -t . -k 2 -n | tail -n 1)
 check "glibc 2.$glibc has all symbols: $newest" [ "${newest#GLIBC_2.}" -le "$glibc" ]
-outside=$(ldd "${files[0]}" | grep -vE 'shardfuzz\.libs/|linux-vdso|ld-linux|lib(c|m|mvec|dl|pthread|rt|gcc_s|stdc\+\+)\.so')
+outside=$(ldd "${files[0]}" | grep -vE 'shardfuzz\.libs/|linux-vdso|ld-linux|lib(c|m|mvec|dl|pthread|rt|z|gcc_s|stdc\+\+)\.so')
 check "all else comes along: $outside" [ -z "$outside" ]
 
 if [ -n "$python" ]; then
@@ -54,7 +54,7 @@ check "dpkg reads it" dpkg-deb -x "${debs[0]}" "$work/deb"
 depends=$(dpkg-deb -f "${debs[0]}" Depends)
 for library in libc6 libjansson4 libsqlite3-0 libxml2; do check "it depends on $library: $depends" grep -qF "$library" <<<"$depends"; done
 for file in bin/shardfuzz share/man/man1/shardfuzz.1 share/man/man7/shardfuzz-fields.7 share/bash-completion/completions/shardfuzz \
-  share/zsh/site-functions/_shardfuzz include/shardfuzz/plugin.h; do
+  share/zsh/vendor-completions/_shardfuzz include/shardfuzz/plugin.h; do
   check "it has $file" [ -e "$work/deb/usr/$file" ]
 done
 SHARDFUZZ=$work/deb/usr/bin/shardfuzz
