@@ -77,10 +77,10 @@ stage_cuda_setup() { # without nvcc or cuBLAS the CUDA device is not built, and 
   fi
 }
 stage_release() { build build all -DCMAKE_BUILD_TYPE=Release -DSF_WERROR=ON -DSF_CUDA=$cuda; }
-stage_package() { # integration.test_package uses them; without a network pip has no auditwheel for the wheel, and that is said
+stage_package() { # of the objects that are there; integration.test_package uses them. Without a network pip has no auditwheel for the wheel, and that is said
   local status=0
   if [ $all -eq 0 ]; then return 0; fi
-  ci/package.sh >build/package.log 2>&1 || status=$?
+  ci/package.sh --objects build >build/package.log 2>&1 || status=$?
   if [ $status -eq 3 ]; then
     report+="         wheel: skipped, $(tail -n 1 build/package.log)"$'\n'
   elif [ $status -ne 0 ]; then

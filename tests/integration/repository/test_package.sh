@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# What ci/package.sh left in build-package/dist: the wheel in a clean virtual environment, and the Debian package unpacked, each used without the source tree.
+# What `ci/package.sh --objects BUILD` made: the wheel in a clean virtual environment, and the Debian package unpacked, each used without the source tree.
 # Neither needs a network: PyTorch is taken from where it is already installed, and where it is not, that part is left out, and said so.
 source tests/integration/common.bash
-root=$PWD
-wheels=("$root"/build-package/dist/shardfuzz-*.whl) debs=("$root"/build-package/dist/shardfuzz_*.deb)
-if [ ! -e "${wheels[0]}" ] || [ ! -e "${debs[0]}" ]; then
-  echo "skipped: ci/package.sh has not made the packages"
-  exit 77
-fi
+wheels=("$build"/dist/shardfuzz-*.whl) debs=("$build"/dist/shardfuzz_*.deb)
+for package in "${wheels[0]}" "${debs[0]}"; do
+  if [ ! -e "$package" ] || [ "$package" -ot "$SHARDFUZZ" ]; then
+    echo "skipped: there is no $package, or it is older than the program; ci/package.sh --objects ${build#"$PWD/"} makes both packages"
+    exit 77
+  fi
+done
 has_torch() { "$1" -c 'import torch, numpy' 2>/dev/null; }
 python=""
 for candidate in build-python/bin/python3 python3 build-torch/bin/python build-megatron/bin/python; do
@@ -54,7 +55,7 @@ check "dpkg reads it" dpkg-deb -x "${debs[0]}" "$work/deb"
 depends=$(dpkg-deb -f "${debs[0]}" Depends)
 for library in libc6 libjansson4 libsqlite3-0 libxml2; do check "it depends on $library: $depends" grep -qF "$library" <<<"$depends"; done
 for file in bin/shardfuzz share/man/man1/shardfuzz.1 share/man/man7/shardfuzz-fields.7 share/bash-completion/completions/shardfuzz \
-  share/zsh/vendor-completions/_shardfuzz include/shardfuzz/plugin.h; do
+  share/zsh/vendor-completions/_shardfuzz lib/libshardfuzz.so include/shardfuzz/plugin.h; do
   check "it has $file" [ -e "$work/deb/usr/$file" ]
 done
 SHARDFUZZ=$work/deb/usr/bin/shardfuzz
