@@ -34,7 +34,7 @@ install_pytorch() {
   if [ $with_python -eq 0 ] || has_pytorch python3 || has_pytorch build-python/bin/python3; then return 0; fi
   echo "ci/setup.sh: installing PyTorch in build-python" >&2
   python3 -m venv build-python
-  build-python/bin/python3 -m pip install -q torch==2.13.0 numpy 'setuptools>=61'
+  build-python/bin/python3 -m pip install -q torch==2.13.0 numpy 'setuptools>=70.1' pytest
 }
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then

@@ -305,7 +305,9 @@ static void compare_starts(struct sf_check_report *report) {
     const struct sf_check_result *result = &report->results[i];
     if (result->tensor->name.kind != SF_KIND_PARAM || result->tensor->name.step != 0) continue;
     report->start_count++;
-    if (starts_elsewhere(result) && report->start_differ++ == 0) add_culprit(report, i);
+    if (!starts_elsewhere(result)) continue;
+    if (report->start_differ++ == 0) add_culprit(report, i);
+    report->start_conflicts += result->cls == SF_CLASS_CONFLICT;
   }
 }
 

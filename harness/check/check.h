@@ -44,8 +44,9 @@ struct sf_check_report {
   int32_t culprit_count;
   struct sf_check_culprit culprits[SF_CHECK_CULPRITS_MAX];
   char pattern[SF_PATTERN_TEXT]; /* which tensors of the first culprit's kind are flagged, as a rule; "" where there is none */
-  int32_t start_count,
-      start_differ; /* parameters before step 0; those that differ in value, of which all later findings may be consequences */
+  /* Parameters before step 0; those that differ in value, of which all later findings may be consequences; those of them that differ
+   * between the candidate's ranks. */
+  int32_t start_count, start_differ, start_conflicts;
 };
 
 /* Runs of the reference with one mistake each, for the diagnosis: texts as in struct sf_diagnosis_related. */

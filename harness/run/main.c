@@ -13,13 +13,6 @@
 #include <string.h>
 #include <sys/resource.h>
 
-static const struct sf_command *const commands[] = {
-    &sf_command_fuzz,   &sf_command_replay,  &sf_command_shrink, &sf_command_gate,     &sf_command_check,
-    &sf_command_noise,  &sf_command_anchors, &sf_command_power,  &sf_command_space,    &sf_command_merge,
-    &sf_command_status, &sf_command_init,    &sf_command_list,   &sf_command_describe, &sf_command_report, &sf_command_worker,
-};
-enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
-
 /* What was printed must have arrived: a full disk or a closed pipe is a failure of ours. */
 static int finish(int code) {
   if (fflush(stdout) == 0 && !ferror(stdout)) return code;
@@ -45,20 +38,16 @@ static bool leaves_time_to_tell(void) {
 
 static void print_usage(FILE *to) {
   sf_print(to, "usage: shardfuzz COMMAND [OPTION...]   (shardfuzz COMMAND --help shows its options)\n\n");
-  for (size_t i = 0; i < COMMAND_COUNT; i++) sf_print(to, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
+  for (int32_t i = 0; i < sf_command_count; i++) sf_print(to, "  %-9s %s\n", sf_commands[i]->name, sf_commands[i]->summary);
   sf_print(to, "\n  help COMMAND, --version\n"
-               "\nexit codes:\n"
-               "  0         nothing found, or known findings only\n"
-               "  1         findings\n"
-               "  2         bad usage or input\n"
-               "  3         shardfuzz itself failed, or nothing could be judged\n"
-               "  130, 143  interrupted (SIGINT, SIGTERM) before anything new was found\n");
+               "\nexit codes:\n");
+  for (int32_t i = 0; i < sf_exit_code_count; i++) sf_print(to, "  %-9s %s\n", sf_exit_codes[i].code, sf_exit_codes[i].meaning);
 }
 
 static int refuse(const char *name) {
   struct sf_error error;
   struct sf_nearest nearest = sf_nearest_to(name);
-  for (size_t i = 0; i < COMMAND_COUNT; i++) sf_nearest_offer(&nearest, commands[i]->name);
+  for (int32_t i = 0; i < sf_command_count; i++) sf_nearest_offer(&nearest, sf_commands[i]->name);
   const char *text = sf_nearest_text(&nearest);
   return sf_exit_failure(
       sf_error_set(&error, SF_EUSAGE, "there is no command '%.100s'%s", name, *text ? text : "; shardfuzz --help lists them"), &error);
@@ -82,9 +71,10 @@ static int run(const char *name, int argc, char **argv) {
     sf_print(stderr, "shardfuzz: too little processor time: it needs 2 seconds; raise ulimit -t\n");
     return 3;
   }
+  if (strcmp(name, sf_command_manual.name) == 0) return end(sf_command_main(&sf_command_manual, argc, argv));
   if (strcmp(name, "mpi-worker") == 0) return finish(sf_command_mpi_worker(argc, argv));
-  for (size_t i = 0; i < COMMAND_COUNT; i++)
-    if (strcmp(name, commands[i]->name) == 0) return end(sf_command_main(commands[i], argc, argv));
+  for (int32_t i = 0; i < sf_command_count; i++)
+    if (strcmp(name, sf_commands[i]->name) == 0) return end(sf_command_main(sf_commands[i], argc, argv));
   return refuse(name);
 }
 

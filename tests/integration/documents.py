@@ -41,6 +41,7 @@ MARL = "needs torchrl: tests/marl_iql runs the like"
 GPU = "needs a GPU: ci/gpu.sh runs the like"
 SHARES = "hours: tests/integration/run/test_run_cover.sh runs the like"
 MEASURES = "measures for half an hour: tests/integration/repository/test_plots.sh checks what was drawn of it"
+WHEEL = "needs what ci/package.sh builds: tests/integration/repository/test_package.sh runs the like"
 INSTALLS = "installs packages"
 BUILDS = "installs packages and builds"
 # By document: (command, reason).
@@ -50,6 +51,12 @@ NOT_RUN = {
     ("tests/README.md", "ci/test.sh"): "runs this test",
     ("tests/README.md", "ctest --test-dir build -R NAME --output-on-failure"): "NAME stands for a test",
     ("README.md", "cmake -G Ninja -S . -B build && ninja -C build"): "builds the program that runs here",
+    ("harness/docs/install.md", "pip install shardfuzz-0.1.0-py3-none-manylinux_2_35_x86_64.whl"): WHEEL,
+    ("harness/docs/install.md", "python3 traced.py"): WHEEL,
+    ("harness/docs/install.md", "torchrun --nproc-per-node 2 traced.py"): WHEEL,
+    ("harness/docs/install.md", "shardfuzz check reference parallel"): WHEEL,
+    ("harness/docs/install.md", "apt-get install ./build-package/dist/shardfuzz_0.1.0_amd64.deb"): INSTALLS,
+    ("harness/docs/install.md", "cmake -G Ninja -S . -B build && ninja -C build && cmake --install build --prefix ~/.local"): BUILDS,
     ("harness/docs/megatron.md", "ci/frameworks.sh megatron-core"): INSTALLS,
     ("harness/docs/megatron.md", "build/shardfuzz fuzz --target megatron-core --time 10m"): MEGATRON,
     ("harness/docs/megatron.md", "build/shardfuzz fuzz --target megatron-core --framework-path ../Megatron-LM --time 1h"): MEGATRON,
@@ -149,6 +156,7 @@ JSON_OF = {
     "gate --json": f"shardfuzz gate --seed 1 --cases 3 --mode isolated {PLANT}; shardfuzz gate --cases 2 --max-memory 1 --json",
     "check --json": "shardfuzz noise ref draw1 draw2 draw3 >noise.txt; shardfuzz check ref tp2 --json",
     "power --json": f"shardfuzz power --cases 2 --clean 1 {PLANT}",
+    "doctor --json": "shardfuzz doctor --json",
     "worker --json": "echo '{\"ranks\": 4, \"hidden\": 24}' | shardfuzz worker 'python3 targets/samples/worker_mlp.py' --json",
 }
 # Options of other programs that documents name: mpirun, cmake, ninja, the scripts of ci and the benches.

@@ -49,14 +49,14 @@ static const char *reason_text(const char *reason) {
   return reason;
 }
 
-/* One sentence about runs that start from different parameters; NULL when they start alike. */
+/* One sentence about runs, or ranks of one run, that start from different parameters; NULL when they start alike. */
 static const char *start_text(char out[START_TEXT], const struct sf_check_report *report) {
   if (report->start_differ == 0) return NULL;
   const struct sf_trace_name *first = &report->results[report->culprits[0].result].tensor->name;
-  snprintf(out, START_TEXT,
-           "the runs do not start from the same parameters: %d of %d differ, first %.*s; set the same seed or load the same state before "
-           "the traced step",
-           report->start_differ, report->start_count, first->subject_length, first->subject);
+  const bool among_ranks = report->start_conflicts == report->start_differ;
+  snprintf(out, START_TEXT, "the %s do not start from the same parameters: %d of %d differ, first %.*s; %s before the traced step",
+           among_ranks ? "ranks of this run" : "runs", report->start_differ, report->start_count, first->subject_length, first->subject,
+           among_ranks ? "set the same seed on each rank, or broadcast the parameters," : "set the same seed or load the same state");
   return out;
 }
 

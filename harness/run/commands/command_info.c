@@ -6,6 +6,7 @@
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/describe.h"
+#include "harness/run/manual/manual.h"
 #include "harness/run/opfuzz/op_report.h"
 #include "harness/run/plugins/plugin_probe.h"
 #include "harness/run/store/store.h"
@@ -167,21 +168,6 @@ static void list_words(void) {
   }
 }
 
-/* "1..128", "rms|layer", "off|on", "none|embedding+qkv+..". */
-static void append_values(struct sf_text *out, const struct sf_field *field) {
-  const char *separator = field->type == SF_FIELD_FLAGS ? "+" : "|";
-  if (field->type == SF_FIELD_INT && field->max == INT64_MAX)
-    sf_text_append(out, "%" PRId64 "..", field->min);
-  else if (field->type == SF_FIELD_INT)
-    sf_text_append(out, "%" PRId64 "..%" PRId64, field->min, field->max);
-  else if (field->type == SF_FIELD_BOOL)
-    sf_text_append(out, "off|on");
-  else if (field->type == SF_FIELD_TEXT)
-    sf_text_append(out, "TEXT");
-  if (field->type == SF_FIELD_FLAGS) sf_text_append(out, "none|");
-  for (int i = 0; field->names && field->names[i]; i++) sf_text_append(out, "%s%s", i ? separator : "", field->names[i]);
-}
-
 static void list_fields(void) {
   struct sf_text values = {0};
   int order[SF_CASE_FIELDS_MAX];
@@ -189,7 +175,7 @@ static void list_fields(void) {
   for (int i = 0; i < sf_case_field_count; i++) {
     const struct sf_field *field = &sf_case_fields[order[i]];
     values.length = 0;
-    append_values(&values, field);
+    sf_field_values(&values, field);
     sf_print(stdout, "%-29s %-24s %s\n", field->path, values.data ? values.data : "", field->meaning);
   }
   sf_text_destroy(&values);

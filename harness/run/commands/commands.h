@@ -1,14 +1,21 @@
-/* The commands. Their exit codes: 0 nothing found, 1 findings, 2 bad usage or input, 3 the harness itself failed. */
+/* The commands, and what main shares with them. */
 #ifndef SF_RUN_COMMANDS_H
 #define SF_RUN_COMMANDS_H
 
-#include "harness/run/support/options.h"
+#include "harness/run/manual/manual.h"
 
 #include <stdio.h>
 
 extern const struct sf_command sf_command_fuzz, sf_command_replay, sf_command_shrink, sf_command_gate, sf_command_check, sf_command_noise,
     sf_command_anchors, sf_command_power, sf_command_space, sf_command_merge, sf_command_status, sf_command_init, sf_command_list,
-    sf_command_describe, sf_command_report, sf_command_worker;
+    sf_command_describe, sf_command_report, sf_command_worker, sf_command_doctor;
+/* All commands that users see, in the order of the help, and the exit codes that they have. */
+extern const struct sf_command *const sf_commands[];
+extern const int32_t sf_command_count;
+extern const struct sf_exit_code sf_exit_codes[];
+extern const int32_t sf_exit_code_count;
+/* Writes man pages and completions: for the build, not for users. */
+extern const struct sf_command sf_command_manual;
 /* A whole command: parses the arguments after its name, prints the help when asked, runs, and frees what the flags own. Returns the exit
  * code. */
 int sf_command_main(const struct sf_command *command, int argc, char **argv);

@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 enum { UNSTARTED_MAX = 3, STAGES_MAX = 4, KEEP_LENGTH = 340, MEMORY_TEXT = 50 };
-static const double ROOM_BYTES = 256e6; /* with less room, /dev/shm is too small for traces */
 
 struct sf_framework {
   struct sf_framework_options options;
@@ -342,7 +341,7 @@ static enum sf_status judge_supposing(struct sf_framework *f, struct sf_framewor
 static const char *memory_for_traces(void) {
   struct statvfs room;
   sf_temporary_sweep("/dev/shm");
-  return statvfs("/dev/shm", &room) == 0 && (double)room.f_bavail * (double)room.f_frsize >= ROOM_BYTES ? "/dev/shm" : "/tmp";
+  return statvfs("/dev/shm", &room) == 0 && (double)room.f_bavail * (double)room.f_frsize >= SF_FRAMEWORK_ROOM_BYTES ? "/dev/shm" : "/tmp";
 }
 
 /* Makes the folder for traces, in memory if there is enough. A worker that cannot reserve space there would fail for every case. Paths must

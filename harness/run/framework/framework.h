@@ -10,6 +10,9 @@
 #include "harness/worker/worker_set.h"
 #include "oracles/diagnose/diagnose.h"
 
+/* With less room /dev/shm is too small for a framework's traces, and /tmp takes its place. */
+enum { SF_FRAMEWORK_ROOM_BYTES = 256000000 };
+
 enum { SF_FRAMEWORK_TEXT = SF_TENSOR_NAME_TEXT, SF_FRAMEWORK_PATH = 400 };
 
 struct sf_framework_options {

@@ -271,8 +271,7 @@ static const char *const value_words[] = {
     [SF_OPTION_CHOICE] = "NAME", [SF_OPTION_CALL] = "VALUE",
 };
 
-/* "--backend sim|mpi", "-o, --out FILE". */
-static void usage_append(struct sf_text *out, const struct sf_option *option) {
+void sf_option_usage(struct sf_text *out, const struct sf_option *option) {
   if (option->letter != 0) sf_text_append(out, "-%c, ", option->letter);
   sf_text_append(out, "--%s", option->name);
   if (option->type == SF_OPTION_CHOICE && option->value == NULL) {
@@ -305,7 +304,7 @@ static void wrapped_append(struct sf_text *out, const char *text) {
 static void option_help(struct sf_text *out, const struct sf_option *option) {
   const size_t before = out->length;
   sf_text_append(out, "  ");
-  usage_append(out, option);
+  sf_option_usage(out, option);
   const size_t used = out->length - before;
   if (used + 2 > HELP_COLUMN) {
     sf_text_append(out, "\n%*s", HELP_COLUMN, "");

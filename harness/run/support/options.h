@@ -65,6 +65,8 @@ enum sf_status sf_command_parse(const struct sf_command *command, void *target, 
                                 struct sf_error *error) SF_MUST_USE;
 /* Frees the lists of texts in target. */
 void sf_command_clear(const struct sf_command *command, void *target);
+/* Appends an option as the help shows it: "--backend sim|mpi", "-o, --out FILE". */
+void sf_option_usage(struct sf_text *out, const struct sf_option *option);
 /* Appends the help text: usage line, description, options in the table's order. */
 void sf_command_help(struct sf_text *out, const struct sf_command *command);
 

@@ -7,13 +7,16 @@ Every rank fills only what it holds, and every layout sees the same logical tens
     half = consistent.fill(key, shape=[64, 32], index=[[[0, 32]], [[0, 32]]], scale=0.05)
     parameter.copy_(torch.frombuffer(half, dtype=torch.float32).view(32, 32))
 
-The library libshardfuzz.so is looked for where SHARDFUZZ_LIBRARY says, beside the program that SHARDFUZZ names, and beside the program
-shardfuzz of the PATH. NumPy and torch are not needed.
+The library libshardfuzz.so is looked for where SHARDFUZZ_LIBRARY says, and beside the program: the one that SHARDFUZZ names, the one that was installed
+with this package, or shardfuzz of the PATH. NumPy and torch are not needed.
 """
+import contextlib
 import ctypes
 import functools
 import os
-import shutil
+
+from .errors import ShardfuzzError
+from .program import find_program
 
 VERSION = 1
 DISTS = ("normal", "uniform", "heavy", "outliers", "offset", "sparse")
@@ -34,9 +37,11 @@ def _library_path():
     named = os.environ.get("SHARDFUZZ_LIBRARY")
     if named:
         return named
-    program = os.environ.get("SHARDFUZZ") or shutil.which("shardfuzz")
-    beside = os.path.join(os.path.dirname(os.path.realpath(program)), "libshardfuzz.so") if program else ""
-    return beside if os.path.exists(beside) else "libshardfuzz.so"
+    with contextlib.suppress(ShardfuzzError):
+        beside = os.path.join(os.path.dirname(os.path.realpath(find_program())), "libshardfuzz.so")
+        if os.path.exists(beside):
+            return beside
+    return "libshardfuzz.so"
 
 
 @functools.lru_cache(maxsize=None)

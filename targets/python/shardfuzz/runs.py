@@ -1,7 +1,6 @@
 """Whole runs: the reference with its perturbed runs and noise levels, and the trace of a parallel run."""
 import os
 import shutil
-import subprocess
 import tempfile
 from typing import Callable, Optional
 
@@ -10,17 +9,9 @@ import torch
 from .anchors import Anchors
 from .errors import ShardfuzzError
 from .perturb import KINDS, Perturbation
+from .program import call, find_program, program_in_texts
 from .tracer import Tracer
 from .world import rank_and_count
-
-
-def find_program() -> str:
-    """The shardfuzz program: $SHARDFUZZ, or in PATH. Raises ShardfuzzError."""
-    named = os.environ.get("SHARDFUZZ")
-    program = shutil.which(named or "shardfuzz")
-    if program is None:
-        raise ShardfuzzError(f"no program {named or 'shardfuzz'}: set SHARDFUZZ to the built shardfuzz, which makes the noise levels")
-    return program
 
 
 def _build(build: Callable, batch):
@@ -61,15 +52,15 @@ def trace(directory: str, build: Callable, train_step: Callable, *, steps: int =
 
 
 def reference(directory: str, build: Callable, train_step: Callable, *, draws: int = 9, steps: int = 1, seed: int = 0,
-              keep_draws: bool = False, skip=(), candidate: Optional[str] = None) -> None:
+              keep_draws: bool = False, skip=(), candidate: Optional[str] = None, quiet: bool = False) -> None:
     """Traces the same training on one device, then runs it `draws` times more with perturbations (E1, E3, E5 in turn, perturb.py) and lets
     `shardfuzz noise` make noise.safetensors from them. candidate: the folder of a parallel run's trace. Each module of the reference is then given what
     that run's modules had (anchors.py), so that only one module's rounding lies between the two; the reference is that candidate's alone. build must give the same parameters each time; a third value that it gives is not
-    looked at. Prints one line: where the reference is and what to run next. Raises ShardfuzzError."""
+    looked at. Prints one line, unless quiet: where the reference is and what to run next. Raises ShardfuzzError."""
     if rank_and_count()[1] > 1:
         raise ShardfuzzError(f"reference() runs on one device, not on {rank_and_count()[1]} ranks: call it in a process of its own")
-    program = find_program()
-    anchors = None if candidate is None else _anchors_of(program, candidate)
+    find_program()  # before minutes of work
+    anchors = None if candidate is None else _anchors_of(candidate)
     kinds = KINDS if anchors is None else [kind for kind in KINDS if kind != "E1"]  # anchored, inputs are equal by construction
 
     def run_alone(to: str, **options) -> Tracer:
@@ -91,12 +82,15 @@ def reference(directory: str, build: Callable, train_step: Callable, *, draws: i
                 kind, number = "E3", draw + draws  # in a tiny model sums may come out alike in any order; this moves every number
             seen.add(digest)
             folders.append(at)
-        _make_noise(program, directory, folders)
+        call("noise", directory, *folders)
     finally:
         if not keep_draws:
             shutil.rmtree(folder, ignore_errors=True)
+    if quiet:
+        return
     plain.say(f"noise levels from {draws} perturbed runs; next: "
-              + (f"trace a parallel run, then {program} check {directory} PARALLEL" if candidate is None else f"{program} check {directory} {candidate}"))
+              + (f"trace a parallel run, then {program_in_texts()} check {directory} PARALLEL" if candidate is None
+                 else f"{program_in_texts()} check {directory} {candidate}"))
 
 
 def _same_start(plain: Tracer, drawn: Tracer) -> None:
@@ -106,19 +100,9 @@ def _same_start(plain: Tracer, drawn: Tracer) -> None:
             raise ShardfuzzError(f"{name}: build() gave another value in its second call; seed it, or use shardfuzz.fill(model)")
 
 
-def _anchors_of(program: str, candidate: str) -> Anchors:
+def _anchors_of(candidate: str) -> Anchors:
     """The candidate's tensors, each of them whole. Their file needs no name any more once it is open."""
     with tempfile.TemporaryDirectory() as folder:
-        _call(program, "anchors", candidate, folder)
+        call("anchors", candidate, folder)
         return Anchors(folder)
 
-
-def _make_noise(program: str, directory: str, folders) -> None:
-    _call(program, "noise", directory, *folders)
-
-
-def _call(program: str, command: str, *arguments: str) -> None:
-    done = subprocess.run([program, command, *arguments], capture_output=True, text=True)
-    if done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
-        raise ShardfuzzError(f"shardfuzz {command}: {lines[-1]}")

@@ -12,7 +12,6 @@ the subject `name:k` where k > 0.
 """
 import contextlib
 import fnmatch
-import os
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -24,6 +23,7 @@ from .errors import ShardfuzzError
 from .layout import Layout, change_of, local_of
 from .names import ROOT, module_names, parameter_names, subject, tensor_name, unwrap
 from .places import is_dtensor
+from .program import program_in_texts
 from .records import Recorder
 
 _active: List["Tracer"] = []
@@ -183,7 +183,7 @@ class Tracer:
         """Writes the trace, when it is complete. Raises ShardfuzzError."""
         writer.write_together(self.directory, self.recorder.entries, self.layout.rank, self.layout.ranks, self.layout.groups(), self.mode)
         if not self.quiet:
-            self.say(f"next: {os.environ.get('SHARDFUZZ', 'shardfuzz')} check REFERENCE {self.directory}")
+            self.say(f"next: {program_in_texts()} check REFERENCE {self.directory}")
 
     @property
     def mode(self) -> str:

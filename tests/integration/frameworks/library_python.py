@@ -1,18 +1,18 @@
-"""Checks of targets/python/shardfuzz/consistent.py against the golden file that the C generator is tested with.
+"""Checks of shardfuzz.consistent, in the package below a folder, against the golden file that the C generator is tested with.
 
-    python3 library_python.py consistent.py consistent.csv
+    python3 library_python.py targets/python corpus/golden/consistent.csv
 """
-import importlib.util
+import importlib
 import random
 import struct
 import sys
 
 
-def load(path):
-    """The module alone: its package may need torch."""
-    spec = importlib.util.spec_from_file_location("consistent", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def load(folder):
+    """The module. Its package imports neither torch nor NumPy before they are used."""
+    sys.path.insert(0, folder)
+    module = importlib.import_module("shardfuzz.consistent")
+    assert not {"torch", "numpy"} & set(sys.modules)
     return module
 
 
