@@ -3,6 +3,7 @@
 #define SF_CHECK_CHECK_H
 
 #include "harness/check/noise.h"
+#include "oracles/diagnose/pattern.h"
 #include "oracles/diagnose/picture.h"
 #include "oracles/judge/judge.h"
 
@@ -35,13 +36,14 @@ struct sf_check_report {
   int32_t result_count;
   struct sf_check_result *results; /* in the reference's order of execution, then what it lacks, in the candidate's */
   int32_t judged, not_judged, findings;
-  bool anchored; /* the reference was given the candidate's own tensors */
+  bool anchored;  /* the reference was given the candidate's own tensors */
   bool by_module; /* each module is compared by itself: the candidate is isolated, or the reference anchored */
   /* The first finding, or the first parameter that differs at the start, if one does. Of isolated and anchored runs also the others up to
    * the first that later ones may follow from, as many as there is room for; where most of a step's main gradients are wrong the first
    * stands for all. */
   int32_t culprit_count;
   struct sf_check_culprit culprits[SF_CHECK_CULPRITS_MAX];
+  char pattern[SF_PATTERN_TEXT]; /* which tensors of the first culprit's kind are flagged, as a rule; "" where there is none */
   /* Parameters before step 0; those that differ in value, of which all later findings may be consequences; those of them that differ
    * between the candidate's ranks. */
   int32_t start_count, start_differ, start_conflicts;

@@ -1,5 +1,9 @@
 #include "harness/check/trace_name.h"
 
+#include "harness/base/bytes.h"
+#include "harness/base/names.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 enum { DIGITS_MAX = 18 };
@@ -62,4 +66,54 @@ bool sf_trace_name_parse(struct sf_trace_name *out, const char *text) {
 
 bool sf_trace_name_is_subject(const struct sf_trace_name *name, const char *subject) {
   return strlen(subject) == (size_t)name->subject_length && strncmp(name->subject, subject, strlen(subject)) == 0;
+}
+
+/* A part of a subject, between dots. */
+struct part {
+  const char *text;
+  int length;
+  bool is_number;
+};
+
+/* The next part behind `last`, from {NULL} on; false at the end. */
+static bool next_part(struct part *out, const struct sf_trace_name *name) {
+  const char *const end = name->subject + name->subject_length, *const at = out->text ? out->text + out->length + 1 : name->subject;
+  if (at >= end) return false;
+  const char *dot = memchr(at, '.', (size_t)(end - at));
+  const int length = (int)((dot ? dot : end) - at);
+  *out = (struct part){at, length, length > 0 && strspn(at, "0123456789") >= (size_t)length};
+  return true;
+}
+
+static bool part_is(const struct part *part, const char *text) {
+  return strlen(text) == (size_t)part->length && memcmp(part->text, text, strlen(text)) == 0;
+}
+
+enum sf_status sf_trace_name_module(char *out, size_t size, const struct sf_trace_name *name) {
+  struct sf_text text = {0};
+  struct part part = {NULL};
+  bool behind_layers = false;
+  sf_text_append(&text, "%s", "");
+  while (!text.failed && next_part(&part, name)) {
+    if (part.is_number && behind_layers) text.length = 0, *text.data = '\0'; /* the part before it says where the layer stands */
+    if (!part.is_number) sf_text_append(&text, "%s%.*s", text.length > 0 ? "." : "", part.length, part.text);
+    behind_layers = part_is(&part, "layers");
+  }
+  const enum sf_status status = text.failed ? SF_ENOMEM : SF_OK;
+  if (status == SF_OK)
+    sf_name_fit(out, size, text.data, text.length);
+  else
+    *out = '\0';
+  sf_text_destroy(&text);
+  return status;
+}
+
+int32_t sf_trace_name_layer(const struct sf_trace_name *name) {
+  struct part part = {NULL};
+  bool behind_experts = false;
+  while (next_part(&part, name)) {
+    if (part.is_number && !behind_experts && part.length < 10) return (int32_t)strtol(part.text, NULL, 10);
+    behind_experts = part_is(&part, "experts") || part_is(&part, "local_experts");
+  }
+  return -1;
 }

@@ -99,6 +99,7 @@ void sf_check_append(struct sf_text *out, const struct sf_check_report *report, 
   if (culprit) sf_diagnosis_line(line, &culprit->diagnosis);
   if (culprit) sf_numbers_append(out, &culprit->diagnosis.numbers, first->tensor->name.kind);
   if (culprit && *line) sf_line_append(out, "diagnosis    %s\n", line);
+  if (*report->pattern) sf_line_append(out, "pattern      %s\n", report->pattern);
   append_further(out, report);
   if (first) sf_line_append(out, "findings     %d in this trace%s\n", report->findings, consequences_text(report));
   sf_line_append(out, "judged       %d of %d tensors\n", report->judged, report->judged + report->not_judged);
@@ -140,10 +141,10 @@ json_t *sf_json_of_check(const struct sf_check_report *report, const struct sf_t
     json_array_append_new(further, finding_of(&report->results[report->culprits[i].result]));
   for (int32_t i = 0; i < report->result_count; i++)
     if (report->results[i].flagged) json_array_append_new(flagged, finding_of(&report->results[i]));
-  return json_pack("{s:o, s:i, s:s, s:s, s:i, s:i, s:o, s:o, s:o*, s:o, s:o, s:i, s:o}", "path", sf_json_text(candidate->path), "ranks",
-                   candidate->ranks, "mode", sf_trace_set_mode(candidate), "verdict", sf_verdict_name(report->verdict), "judged",
+  return json_pack("{s:o, s:i, s:s, s:s, s:i, s:i, s:o, s:o, s:o*, s:o, s:o, s:o, s:i, s:o}", "path", sf_json_text(candidate->path),
+                   "ranks", candidate->ranks, "mode", sf_trace_set_mode(candidate), "verdict", sf_verdict_name(report->verdict), "judged",
                    report->judged, "not_judged", report->not_judged, "not_judged_because", because, "start",
                    sf_json_text(start_text(start, report)), "first", first ? finding_of(&report->results[first->result]) : NULL,
-                   "diagnosis", first ? sf_json_diagnosis(&first->diagnosis) : json_null(), "further", further, "findings",
-                   report->findings, "flagged", flagged);
+                   "diagnosis", first ? sf_json_diagnosis(&first->diagnosis) : json_null(), "pattern", sf_json_text(report->pattern),
+                   "further", further, "findings", report->findings, "flagged", flagged);
 }

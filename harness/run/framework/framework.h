@@ -38,6 +38,7 @@ struct sf_framework_outcome {
   int32_t said;                         /* where in what.text begins what a rank said, and not what the others did meanwhile */
   char output[SF_WORKER_OUTPUT_TEXT];   /* what the ranks printed last, if they failed */
   int64_t judged, not_judged, findings; /* tensors */
+  char pattern[SF_PATTERN_TEXT];        /* as in a report of the check */
   int32_t further_count;                /* of a case judged module by module: wrong tensors beside the first one */
   struct sf_culprit further[SF_CHECK_CULPRITS_MAX - 1];
   double seconds;

@@ -81,6 +81,7 @@ static void outcome_of(struct sf_outcome *out, const struct sf_case *c, const st
            is_finding && *seen->output ? "\n" : "", is_finding ? seen->output : "");
   if (!is_finding) return;
   out->finding_count = (int32_t)seen->findings;
+  memcpy(out->pattern, seen->pattern, sizeof out->pattern);
   for (int32_t i = 0; i < seen->further_count; i++) {
     const struct sf_culprit further = culprit_of(c, seen, &seen->further[i]);
     sf_outcome_add_culprit(out, &further);

@@ -55,27 +55,6 @@ enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outco
   return sf_framework_blame(outcome, run, status, error);
 }
 
-/* The part of a subject that is the same in all layers: "mlp.experts.weight" for "decoder.layers.3.mlp.experts.1.weight". */
-static enum sf_status module_of(char *out, size_t size, const struct sf_trace_name *name) {
-  struct sf_text text = {0};
-  bool behind_layers = false;
-  const char *end = name->subject + name->subject_length;
-  sf_text_append(&text, "%s", "");
-  for (const char *part = name->subject, *next; part < end && !text.failed; part = next + 1) {
-    next = memchr(part, '.', (size_t)(end - part));
-    if (!next) next = end;
-    const int length = (int)(next - part);
-    const bool is_number = length > 0 && strspn(part, "0123456789") >= (size_t)length;
-    if (is_number && behind_layers) text.length = 0, *text.data = '\0'; /* the part before it says where the layer stands */
-    if (!is_number) sf_text_append(&text, "%s%.*s", text.length > 0 ? "." : "", length, part);
-    behind_layers = length == 6 && memcmp(part, "layers", 6) == 0;
-  }
-  if (!text.failed) sf_name_fit(out, size, text.data, text.length);
-  const enum sf_status status = text.failed ? SF_ENOMEM : SF_OK;
-  sf_text_destroy(&text);
-  return status;
-}
-
 enum sf_status sf_framework_culprit(struct sf_culprit *out, const struct sf_check_report *report, int32_t which) {
   const struct sf_check_result *result = &report->results[report->culprits[which].result];
   *out = (struct sf_culprit){.cls = result->cls,
@@ -89,7 +68,7 @@ enum sf_status sf_framework_culprit(struct sf_culprit *out, const struct sf_chec
                              .diagnosis = report->culprits[which].diagnosis};
   sf_name_fit(out->first_id, sizeof out->first_id, result->tensor->text, strlen(result->tensor->text));
   snprintf(out->text, sizeof out->text, "%s", result->text);
-  return module_of(out->module, sizeof out->module, &result->tensor->name);
+  return sf_trace_name_module(out->module, sizeof out->module, &result->tensor->name);
 }
 
 static enum sf_status tally_tensors(struct sf_tally *tally, const struct sf_check_report *report) {
@@ -100,7 +79,7 @@ static enum sf_status tally_tensors(struct sf_tally *tally, const struct sf_chec
     char module[SF_MODULE_TEXT];
     if (r->judged && !r->flagged) sf_tally_near(tally, sf_check_share(report, r));
     if (r->judged) continue;
-    status = module_of(module, sizeof module, &r->tensor->name);
+    status = sf_trace_name_module(module, sizeof module, &r->tensor->name);
     if (status == SF_OK) sf_tally_unjudged(tally, module);
   }
   return status;
@@ -111,6 +90,7 @@ static enum sf_status outcome_of_report(struct sf_framework_outcome *out, const 
   out->judged = report->judged;
   out->not_judged = report->not_judged;
   out->findings = report->findings;
+  memcpy(out->pattern, report->pattern, sizeof out->pattern);
   out->further_count = report->culprit_count > 0 ? report->culprit_count - 1 : 0;
   enum sf_status status = tally_tensors(&out->tally, report);
   for (int32_t i = 0; i < report->culprit_count && status == SF_OK; i++)

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BUSY_TIMEOUT_MS = 10000, LOCK_TRIES = 20, LOCK_PAUSE_MS = 100 };
+enum { BUSY_TIMEOUT_MS = 10000, LOCK_TRIES = 20, LOCK_PAUSE_MS = 100, MAKING_TRIES = BUSY_TIMEOUT_MS / LOCK_PAUSE_MS };
 
 /* --- opening ------------------------------------------------------------------------------------------------------------ */
 
@@ -30,15 +30,27 @@ static enum sf_status file_check(const struct sf_store *store, int code, const s
 
 /* Takes the writer's lock: a lock of the open file on a byte that SQLite never touches. (SQLite would drop a POSIX lock of the process
  * whenever it unlocks the whole file.) Forked processes share it. They end with a killed parent, which may take a moment. */
+static const struct flock writer_lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = INT64_MAX - 1, .l_len = 1};
+static const struct timespec lock_pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000L};
+
 static enum sf_status lock_take(const struct sf_store *store, struct sf_error *error) {
-  const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000L};
   for (int try = 0;; try++) {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = INT64_MAX - 1, .l_len = 1};
+    struct flock lock = writer_lock;
     if (fcntl(store->lock_file, F_OFD_SETLK, &lock) == 0) return SF_OK;
     if (errno != EACCES && errno != EAGAIN) return sf_error_set(error, SF_EIO, "%s: cannot lock: %s", store->path, strerror(errno));
     if (try == LOCK_TRIES) return sf_error_set(error, SF_EUSAGE, "%s: another process is writing to it", store->path);
-    nanosleep(&pause, NULL);
+    nanosleep(&lock_pause, NULL);
   }
+}
+
+/* Whether a process holds the writer's lock. Only while this process has no database of the file open: closing any of its descriptors
+ * would end SQLite's own locks. */
+static bool lock_is_held(const struct sf_store *store) {
+  struct flock lock = writer_lock;
+  const int file = open(store->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const bool held = file >= 0 && fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  if (file >= 0) close(file);
+  return held;
 }
 
 /* Opens or creates the file that SQLite is to write, and locks it. */
@@ -101,6 +113,29 @@ static enum sf_status db_open_to_read(struct sf_store *store, struct sf_error *e
   if (status != SF_OK) return status;
   const int code = sqlite3_exec(store->db, "SELECT count(*) FROM sqlite_master", NULL, NULL, NULL) & 0xff;
   return code == SQLITE_CANTOPEN || code == SQLITE_READONLY ? db_open_archived(store, error) : SF_OK;
+}
+
+static void db_close(struct sf_store *store) {
+  for (int i = 0; i < SF_STORE_STATEMENTS_MAX; i++) {
+    sqlite3_finalize(store->statements[i].prepared);
+    store->statements[i].prepared = NULL;
+  }
+  sqlite3_close(store->db); /* rolls an open batch back */
+  store->db = NULL;
+}
+
+/* A writer creates the file, locks it, and gives it its tables. A reader that comes meanwhile waits for the tables. */
+static enum sf_status db_open_when_made(struct sf_store *store, struct sf_error *error) {
+  for (int try = 0; try < MAKING_TRIES; try++) {
+    int64_t version = 0;
+    enum sf_status status = db_open_to_read(store, error);
+    if (status == SF_OK) status = sf_store_schema_check(store, &version, error);
+    if (status != SF_OK || version != 0) return status;
+    db_close(store);
+    if (try > 0 && !lock_is_held(store)) break;
+    nanosleep(&lock_pause, NULL);
+  }
+  return sf_error_set(error, SF_EINPUT, "%s: not a shardfuzz store", store->path);
 }
 
 /* Compares the one text that a statement gives. */
@@ -176,7 +211,6 @@ static enum sf_status lost_find(struct sf_store *store, struct sf_error *error);
 static enum sf_status bring_up_to_date(struct sf_store *store, const struct sf_store_options *options, struct sf_error *error) {
   int64_t version = 0;
   enum sf_status status = sf_store_schema_check(store, &version, error);
-  if (status == SF_OK && version == 0 && !store->writable) return sf_error_set(error, SF_EINPUT, "%s: not a shardfuzz store", store->path);
   if (status == SF_OK && version > 0 && options->mode != SF_STORE_PEEK)
     status = expect_text(store, "PRAGMA quick_check(1)", "ok", SF_EINPUT, "damaged", error);
   if (status == SF_OK && store->writable) status = prepare_to_write(store, options->size_bytes_max, error);
@@ -217,15 +251,6 @@ void sf_store_remove_files(const char *path) {
   sf_text_destroy(&name);
 }
 
-static void db_close(struct sf_store *store) {
-  for (int i = 0; i < SF_STORE_STATEMENTS_MAX; i++) {
-    sqlite3_finalize(store->statements[i].prepared);
-    store->statements[i].prepared = NULL;
-  }
-  sqlite3_close(store->db); /* rolls an open batch back */
-  store->db = NULL;
-}
-
 enum sf_status sf_store_open(struct sf_store **out, const struct sf_store_options *options, struct sf_error *error) {
   options_assert(options);
   bool created = false;
@@ -237,7 +262,7 @@ enum sf_status sf_store_open(struct sf_store **out, const struct sf_store_option
   enum sf_status status = store->path == NULL ? sf_error_set(error, SF_ENOMEM, "%s: out of memory", options->path) : SF_OK;
   if (status == SF_OK && store->writable) status = file_claim(store, options->mode, &created, error);
   if (status == SF_OK && store->writable) status = db_open(store, store->path, SQLITE_OPEN_READWRITE, error);
-  if (status == SF_OK && !store->writable) status = db_open_to_read(store, error);
+  if (status == SF_OK && !store->writable) status = db_open_when_made(store, error);
   if (status == SF_OK) status = open_checked(store, options, error);
   if (status == SF_OK) {
     *out = store;

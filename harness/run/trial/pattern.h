@@ -1,14 +1,11 @@
-/* Which tensors of a case are wrong, as a rule: "all 3 main gradients of biases from step 1 on are wrong". */
+/* The pattern of what is wrong in a case of the built-in layers. */
 #ifndef SF_RUN_PATTERN_H
 #define SF_RUN_PATTERN_H
 
+#include "oracles/diagnose/pattern.h"
 #include "oracles/judge/judge.h"
 
-enum { SF_PATTERN_TEXT = 200 };
-
-/* Says of the kind of the first finding which of its judged tensors are wrong, in a rule that holds for all of these and for no other
- * judged one: parameters that every tp rank holds whole, those that tp cuts, experts, norms, biases, one layer, one class of modules; one
- * step or all from one on, one microbatch. "" where fewer than two are wrong, or no such rule holds. */
+/* As sf_pattern_say, of the first finding and of all judged tensors; "" where there is one finding. */
 void sf_pattern_of(char out[SF_PATTERN_TEXT], const struct sf_case *c, const struct sf_catalog *catalog,
                    const struct sf_judgement *judgement);
 

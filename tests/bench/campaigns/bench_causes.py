@@ -4,7 +4,7 @@
 
 OPTIONS go to every campaign. Alone: under how many causes a plant's findings are counted. Together: how many of the plants that the same
 cases show alone are reported, that is, by a signature whose kind and module the plant has alone; how many causes there are for each of
-them; and which causes have findings that only different plants explain. Prints one JSON line.
+them; and which causes have findings that only different plants explain. Prints one JSON line; stderr has a line for each campaign.
 """
 import argparse
 import os
@@ -26,7 +26,9 @@ def campaign(build, plants, cases, seed, options):
             code = subprocess.run(command + options, stdout=file, stderr=subprocess.DEVNULL, check=False).returncode
         if code not in (0, 1):
             sys.exit(f"{' '.join(command)} ended with {code}")
-        return last_object(path)["by_signature"]
+        signatures = last_object(path)["by_signature"]
+        print(f"{','.join(plants)}: {len(signatures)} signatures, {len(causes(signatures))} causes", file=sys.stderr, flush=True)
+        return signatures
 
 
 def place(signature):

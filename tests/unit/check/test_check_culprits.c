@@ -398,6 +398,71 @@ static void test_check_run_explaining_without_memory_fails_cleanly(void **state)
   }
 }
 
+/* Which tensors of the first culprit's kind are wrong, as names and pieces tell it. */
+static void test_check_run_pattern_holds_for_all_wrong_tensors_and_no_others(void **state) {
+  enum { PARTS = 12 };
+#define GRAD(subject) "s0/mb0/step/main_grad/" subject "/0"
+  static const char *const names[PARTS] = {
+      GRAD("embed.weight"),                           /* bit 0, cut by tp, as bits 2 and 5 */
+      GRAD("layers.0.norm.weight"),                   /* bit 1 */
+      GRAD("layers.0.fc.weight"),                     /* bit 2 */
+      GRAD("layers.0.fc.bias"),                       /* bit 3 */
+      GRAD("layers.1.norm.weight"),                   /* bit 4 */
+      GRAD("layers.1.fc.weight"),                     /* bit 5 */
+      GRAD("layers.1.fc.bias"),                       /* bit 6 */
+      GRAD("layers.1.moe.experts.0.up.weight"),       /* bit 7 */
+      GRAD("layers.1.moe.experts.1.up.weight"),       /* bit 8 */
+      "s1/mb0/step/main_grad/layers.0.norm.weight/0", /* bit 9 */
+      "s0/mb0/fwd/act/layers.0.fc/0",                 /* bit 10 */
+      "s0/mb1/fwd/act/layers.0.fc/0",                 /* bit 11 */
+  };
+#undef GRAD
+  static const struct {
+    unsigned wrong;
+    const char *text;
+  } rows[] = {
+      {0x3ff, "all 10 main gradients are wrong"},
+      {0x1ff, "all 9 main gradients in step 0 are wrong, and the other one is not"},
+      {0x212, "all 3 main gradients of norms are wrong, and none of the other 7"},
+      {0x012, "both main gradients of norms in step 0 are wrong, and none of the other 8"},
+      {0x048, "both main gradients of biases are wrong, and none of the other 8"},
+      {0x180, "both main gradients of experts are wrong, and none of the other 8"},
+      {0x025, "all 3 main gradients of parameters that tp cuts are wrong, and none of the other 7"},
+      {0x1f0, "all 5 main gradients of layer 1 are wrong, and none of the other 5"},
+      {0x06c, "all 4 main gradients of fc are wrong, and none of the other 6"},
+      {0xc00, "both activations are wrong"},
+      {0x011, ""}, /* an embedding and one norm: no rule */
+      {0x001, ""},
+  };
+  static const char *const draws[] = {"draw"}, *const halves[] = {"{\"shape\": [4, 8], \"index\": [[[0, 2]], [[0, 8]]]}",
+                                                                  "{\"shape\": [4, 8], \"index\": [[[2, 2]], [[0, 8]]]}"};
+  float x[COUNT], d[COUNT], other[COUNT];
+  struct part parts[PARTS];
+  fill(x, 0);
+  fill(d, 1);
+  fill(other, 9);
+  for (int i = 0; i < PARTS; i++) parts[i] = act_part(names[i], x);
+  rank_write(*state, "ref", 0, 1, "e2e", parts, PARTS);
+  for (int i = 0; i < PARTS; i++) parts[i].values = d;
+  rank_write(*state, "draw", 0, 1, "e2e", parts, PARTS);
+  assert_int_equal(noise_make(*state, draws, 1, NULL), SF_OK);
+  for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++) {
+    for (int rank = 0; rank < 2; rank++) {
+      for (int i = 0; i < PARTS; i++) {
+        const float *values = rows[row].wrong >> i & 1 ? other : x;
+        const bool is_cut = i == 0 || i == 2 || i == 5;
+        parts[i] = act_part(names[i], is_cut ? values + rank * COUNT / 2 : values);
+        if (is_cut) parts[i].dims[0] = ROWS / 2, parts[i].map = halves[rank];
+      }
+      rank_write_in_groups(*state, "c", rank, 2, "e2e", "{\"tp\": [0, 1]}", parts, PARTS);
+    }
+    struct judged j;
+    judged_open(&j, *state, "c");
+    assert_string_equal(j.report.pattern, rows[row].text);
+    judged_close(&j);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       FOLDER_TEST(test_check_run_other_parameters_at_the_start_come_first),
@@ -405,6 +470,7 @@ int main(void) {
       FOLDER_TEST(test_check_run_anchored_lists_what_follows_from_no_other),
       FOLDER_TEST(test_check_run_isolated_candidate_of_an_anchored_reference_is_refused),
       FOLDER_TEST(test_check_run_causes_are_named),
+      FOLDER_TEST(test_check_run_pattern_holds_for_all_wrong_tensors_and_no_others),
       FOLDER_TEST(test_check_run_names_what_a_supposed_run_makes),
       FOLDER_TEST(test_check_run_large_tensor_is_looked_at_round_its_error),
       FOLDER_TEST(test_check_run_explaining_without_memory_fails_cleanly),

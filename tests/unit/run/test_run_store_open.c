@@ -286,64 +286,6 @@ static void test_store_open_damaged_refused(void **state) {
   sf_bytes_destroy(&bytes);
 }
 
-static void body_second_writer(const struct fixture *f) {
-  const struct sf_store_options options = options_make(f->path, SF_STORE_RESUME);
-  struct sf_store *store = NULL;
-  struct sf_error error = {0};
-  const enum sf_status status = sf_store_open(&store, &options, &error);
-  if (status != SF_EUSAGE || strstr(error.text, "another process is writing") == NULL) {
-    fprintf(stderr, "%s: %s\n", sf_status_text(status), error.text);
-    _exit(1);
-  }
-  _exit(0);
-}
-
-static void body_reader(const struct fixture *f) {
-  const struct sf_store_options options = options_make(f->path, SF_STORE_READ);
-  struct sf_store *store = NULL;
-  struct sf_store_summary summary;
-  if (sf_store_open(&store, &options, NULL) != SF_OK || sf_store_summarise(store, &summary, NULL) != SF_OK) _exit(1);
-  _exit(summary.cases == 1 && summary.high_water == 3 ? 0 : 2);
-}
-
-static void test_store_open_while_written_one_writer_many_readers(void **state) {
-  const struct fixture *f = *state;
-  struct sf_store *store = open_ok(f->path, SF_STORE_CREATE);
-  lease_is(store, 3, 100, 0, 3);
-  add_ok(store, pass_make(0));
-  commit_ok(store);
-  add_ok(store, pass_make(1)); /* not committed: a reader must not see it, nor wait for it */
-  assert_int_equal(child_exit(body_second_writer, f), 0);
-  assert_int_equal(child_exit(body_reader, f), 0);
-  sf_store_close(store);
-  store = open_ok(f->path, SF_STORE_RESUME);
-  assert_int_equal(summary_of(store).cases, 1);
-  sf_store_close(store);
-}
-
-/* A worker that was forked while the store was open still lives when the store is closed and opened again. */
-static void test_store_open_again_while_forked_worker_lives_succeeds(void **state) {
-  const struct fixture *f = *state;
-  struct sf_store *store = open_ok(f->path, SF_STORE_CREATE);
-  int ends[2];
-  assert_int_equal(pipe(ends), 0);
-  fflush(NULL);
-  const pid_t worker = fork();
-  assert_true(worker >= 0);
-  if (worker == 0) {
-    char byte;
-    close(ends[1]);
-    _exit(read(ends[0], &byte, 1) == 0 ? 0 : 1); /* until the test closes its end */
-  }
-  sf_store_close(store);
-  sf_store_close(open_ok(f->path, SF_STORE_RESUME));
-  close(ends[0]);
-  close(ends[1]);
-  int status = 0;
-  assert_int_equal(waitpid(worker, &status, 0), worker);
-  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-}
-
 static void body_archived(const struct fixture *f) {
   if (getuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(1);
   struct sf_store_options options = options_make(f->path, SF_STORE_RESUME);
@@ -568,8 +510,6 @@ int main(void) {
       STORE_TEST(test_store_open_overlapping_rows_refused),
       STORE_TEST(test_store_merge_takes_a_store_of_version_2),
       STORE_TEST(test_store_open_damaged_refused),
-      STORE_TEST(test_store_open_while_written_one_writer_many_readers),
-      STORE_TEST(test_store_open_again_while_forked_worker_lives_succeeds),
       STORE_TEST(test_store_open_read_only_folder_is_read_not_written),
       STORE_TEST(test_store_commit_disk_full_drops_batch_alone),
       STORE_TEST(test_store_write_fails_on_file_size_limit_file_stays_sound),
