@@ -32,6 +32,7 @@ FOUND = 1  # exit code of a command that worked, and found something
 MINUTES = "minutes under MPI: tests/integration/backends/test_mpi_inside.sh and test_mpi_launched.sh run the like"
 CLUSTER = "needs a cluster: tests/integration/backends/test_mpi_inside.sh runs the like"
 MEGATRON = "needs megatron-core: tests/megatron runs the like"
+RERUN = "a script of the reader's own: tests/megatron/test_training_script.py runs the like"
 TRANSFORMERS = "needs transformers: tests/transformers runs the like"
 DTENSOR = "needs torch: tests/torch_dtensor runs the like"
 TRAIN = "needs torch: tests/torch_train runs the like"
@@ -57,6 +58,12 @@ NOT_RUN = {
     ("harness/docs/install.md", "shardfuzz check reference parallel"): WHEEL,
     ("harness/docs/install.md", "apt-get install ./build-package/dist/shardfuzz_0.1.0_amd64.deb"): INSTALLS,
     ("harness/docs/install.md", "cmake -G Ninja -S . -B build && ninja -C build && cmake --install build --prefix ~/.local"): BUILDS,
+    ("harness/docs/megatron.md", "torchrun --nproc-per-node 4 train.py --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2"): MEGATRON,
+    ("harness/docs/megatron.md", "python3 -m shardfuzz.rerun reference -- torchrun --nproc-per-node 1 train.py"): MEGATRON,
+    ("harness/docs/megatron.md", "shardfuzz check reference parallel"): MEGATRON,
+    ("harness/docs/pytorch.md", "torchrun --nproc-per-node 2 train.py"): RERUN,
+    ("harness/docs/pytorch.md", "python3 -m shardfuzz.rerun reference -- python3 train.py"): RERUN,
+    ("harness/docs/pytorch.md", "shardfuzz check reference parallel"): RERUN,
     ("harness/docs/megatron.md", "ci/frameworks.sh megatron-core"): INSTALLS,
     ("harness/docs/megatron.md", "build/shardfuzz fuzz --target megatron-core --time 10m"): MEGATRON,
     ("harness/docs/megatron.md", "build/shardfuzz fuzz --target megatron-core --framework-path ../Megatron-LM --time 1h"): MEGATRON,
@@ -160,7 +167,7 @@ JSON_OF = {
     "worker --json": "echo '{\"ranks\": 4, \"hidden\": 24}' | shardfuzz worker 'python3 targets/samples/worker_mlp.py' --json",
 }
 # Options of other programs that documents name: mpirun, cmake, ninja, the scripts of ci and the benches.
-FOREIGN_OPTIONS = set("--oversubscribe --install --prefix --python --cuda --all --update --array".split())
+FOREIGN_OPTIONS = set("--oversubscribe --install --prefix --python --cuda --all --update --array --candidate --objects --make-vocab-size-divisible-by".split())
 # What a document may have at most: (its path, what is counted, how many).
 LIMITS = [("README.md", "words", 1000), ("harness/docs/overview.md", "bytes", 8192)]
 WIDTH_WANTED, WIDTH = 100, 110

@@ -10,7 +10,7 @@ from known import FIRST, FOLDER
 from megatron_core_target.case import CaseError, complete, read_case
 from megatron_core_target.data import Batches
 from megatron_core_target.fields import CHOICES, FUNCTION, NEEDS
-from megatron_core_target.layout import layout_of
+from shardfuzz.megatron.layout import layout_of
 from megatron_core_target.parameters import uniform, logical_indices
 
 REFUSED = {

@@ -4,9 +4,9 @@ import itertools
 import types
 import unittest
 
-from megatron_core_target import layout as cuts
+from shardfuzz.megatron import layout as cuts
 from megatron_core_target.fields import defaults
-from megatron_core_target.names import parameter_place
+from shardfuzz.megatron.names import parameter_place
 
 LAYOUT = defaults()["layout"]
 SIZES = [dict(LAYOUT, tp=tp, cp=cp, dp=dp, pp=pp, etp=tp, sp=tp > 1 and sp)

@@ -13,7 +13,7 @@ import sys
 import traceback
 
 from .case import CaseError, read_case
-from .layout import layout_of
+from shardfuzz.megatron.layout import layout_of
 
 
 def arguments():

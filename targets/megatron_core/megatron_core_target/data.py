@@ -1,7 +1,7 @@
 """Tokens, labels, masks and the loss function of a case. They belong to the harness: the package has none."""
 import torch
 
-from . import layout as cuts
+from shardfuzz.megatron import layout as cuts
 
 
 class Batches:

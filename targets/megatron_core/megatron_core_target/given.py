@@ -8,7 +8,7 @@ import math
 import torch
 from shardfuzz import consistent
 
-from .places import has_sums
+from shardfuzz.megatron.places import has_sums
 
 FORMATS = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}     # of others: fp32 values, which they hold as they are
 TRIES = 32          # rows drawn for one token whose experts are too near to each other

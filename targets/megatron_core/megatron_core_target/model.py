@@ -15,10 +15,10 @@ from megatron.core.transformer.moe.moe_utils import MoEAuxLossAutoScaler, get_mo
 from megatron.core.transformer.multi_token_prediction import MTPLossAutoScaler, MTPLossLoggingHelper
 from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
 from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
+from shardfuzz.megatron.names import Names, parameter_place
 
 from . import standins
 from .fields import GPT
-from .names import Names, parameter_place
 from .parameters import fill
 
 ACTIVATIONS = {"squared_relu": squared_relu, "gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu, "relu": torch.nn.functional.relu}

@@ -6,8 +6,10 @@ defaults is written out. Needs the package only to know its defaults.
 """
 import re
 
-from . import layout as cuts, script_parts as parts
-from .places import kinds_of
+from shardfuzz.megatron import layout as cuts
+from shardfuzz.megatron.places import kinds_of
+
+from . import script_parts as parts
 from .script_places import part_of
 from .script_tables import Tables
 

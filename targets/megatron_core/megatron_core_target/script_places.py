@@ -1,7 +1,7 @@
 """A rank's part of a tensor, as lines of a stand-alone script that take it from one device's tensor."""
-from . import layout as cuts
-from .names import packed_sizes
-from .places import kinds_of
+from shardfuzz.megatron import layout as cuts
+from shardfuzz.megatron.names import packed_sizes
+from shardfuzz.megatron.places import kinds_of
 
 
 def part_of(script):

@@ -2,8 +2,9 @@
 import dataclasses
 import re
 
+from shardfuzz.megatron.names import PARAMETERS, packed_sizes
+
 from .fields import GPT, LAYOUT
-from .names import PARAMETERS, packed_sizes
 
 
 class Tables:

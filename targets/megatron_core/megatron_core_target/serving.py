@@ -3,10 +3,10 @@ import gc
 import os
 
 from shardfuzz import worker
+from shardfuzz.megatron.layout import groups_of
 
 from .case import CaseError, complete
 from .fields import CHOICES, LAYOUT, NEEDS, RANKS, SEED, on_one_device
-from .layout import groups_of
 from .rules import described
 
 

@@ -5,7 +5,7 @@ and its perturbed runs have in common.
 """
 import json
 
-from .layout import layout_of
+from shardfuzz.megatron.layout import layout_of
 from .model import Model, forget
 from .tracing import Recorder
 from .training import run_steps

@@ -3,11 +3,11 @@ import os
 
 import torch.distributed as dist
 from shardfuzz import writer
+from shardfuzz.megatron.layout import groups_of
 from shardfuzz.perturb import KINDS, Perturbation
 from shardfuzz.places import place_from_user
 
 from .fields import on_one_device
-from .layout import groups_of
 
 
 def perturbation_of(case, draw, anchored=False):

@@ -3,9 +3,9 @@ from typing import NamedTuple
 
 import torch
 from megatron.core.transformer.identity_op import IdentityFuncOp, IdentityOp
+from shardfuzz.megatron.places import Places, kinds_of, without_sums
 
 from .given import Border, Given
-from .places import Places, kinds_of, without_sums
 
 
 class _Tap(torch.autograd.Function):
@@ -55,7 +55,7 @@ class Recorder:
 
     def __init__(self, model):
         self.model = model
-        self.places = Places(model.case, model.config, model.layout)
+        self.places = Places(model.config, model.layout, model.case["microbatch_size"])
         n = model.layout.n
         divided = 1 if model.config.calculate_per_token_loss else n["dp"] * n["cp"]
         self.gradient_scale = 1.0 / divided

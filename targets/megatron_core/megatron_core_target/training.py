@@ -4,6 +4,7 @@ from functools import partial
 
 import torch
 from megatron.core.pipeline_parallel import get_forward_backward_func
+from shardfuzz.megatron.tracing import owned_ranges
 
 from .data import Batches, loss_function
 
@@ -87,7 +88,7 @@ def _forward_backward(model, recorder, batches):
 
 def _record_main_gradients(model, recorder):
     """What the optimizer gets: whole buffers, or with the distributed optimizer the rank's share of each bucket."""
-    owned = _owned_ranges(model) if model.layout.flags["distributed_optimizer"] else None
+    owned = owned_ranges(model.wrapped) if model.layout.flags["distributed_optimizer"] else None
     for name, parameter, place in model.parameters:
         gradient = parameter.main_grad
         if owned is not None:
@@ -97,16 +98,3 @@ def _record_main_gradients(model, recorder):
             gradient = gradient.reshape(-1)[first:last]
             place = dict(place, flat=[first, last - first])
         _add_once(recorder, "main_grad", name, gradient, place)
-
-
-def _owned_ranges(model):
-    """For each parameter the elements [first, last) of its shard whose gradient this rank's optimizer gets."""
-    ranges = {}
-    for chunk in model.wrapped:
-        for buffer in chunk.buffers + chunk.expert_parallel_buffers:
-            for parameter, (start, end, number) in buffer.param_index_map.items():
-                bucket = buffer.buckets[number]
-                share = bucket.grad_data.numel() // buffer.data_parallel_group.size()
-                low = bucket.offset + share * buffer.data_parallel_group.rank()
-                ranges[parameter] = (max(start, low) - start, min(end, low + share) - start)
-    return ranges

@@ -11,7 +11,7 @@ A parameter of two dimensions or more has offset 0 and as scale the power of two
 vector has scale 1/8, and offset 0 if its name ends in "bias", else 1. harness/tensor/consistent.h has the same draws.
 """
 import math
-from typing import Callable, Optional
+from typing import Callable, Dict, Optional
 
 import numpy as np
 import torch
@@ -73,9 +73,15 @@ def scale_and_offset(name: str, shape):
 def fill(model: torch.nn.Module, seed: int = 0, places: Optional[Callable] = None) -> None:
     """Overwrites every parameter of the model: each rank's part, whatever the layout. places: as for Tracer, which calls it by the name of the
     traced parameter, s0/mb0/step/param/NAME/0; None means whole. Raises ShardfuzzError."""
-    for name, parameter in parameter_names(model).items():
+    of_name = None if places is None else lambda name, parameter: places(tensor_name(0, 0, "step", "param", name, 0), parameter)
+    fill_named(parameter_names(model), seed, of_name)
+
+
+def fill_named(parameters: Dict[str, torch.nn.Parameter], seed: int, places: Optional[Callable]) -> None:
+    """Overwrites parameters by their names. places: a function of the name and the parameter, as above."""
+    for name, parameter in parameters.items():
         local = parameter._local_tensor if is_dtensor(parameter) else parameter.data
-        answer = places(tensor_name(0, 0, "step", "param", name, 0), parameter) if places is not None else None
+        answer = places(name, parameter) if places is not None else None
         if answer is not None:
             place = place_from_user(answer, parameter.shape, name)
         else:

@@ -17,7 +17,7 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from . import writer
+from . import rerun, writer
 from .anchors import Anchored
 from .errors import ShardfuzzError
 from .layout import Layout, change_of, local_of
@@ -83,12 +83,15 @@ class Tracer:
 
     def __init__(self, directory: str, model, optimizer, *, batch=None, batch_dim: int = 0, mean: bool = True, places: Optional[Callable] = None,
                  act_grad_scale: float = 1.0, skip: Sequence[str] = (), perturbation=None, anchors=None, state: Optional[State] = None, quiet: bool = False):
-        self.directory = directory
+        told = rerun.told() if perturbation is None and anchors is None else {}
+        self.directory = told.get("directory", directory)
+        self.first_call: Dict[str, int] = {}  # of modules whose first call has another number than 0
         self._take(model, optimizer)
         self.state = state or State()
         self.layout = Layout(batch, batch_dim, mean, places, act_grad_scale)
         self.recorder = Recorder(self.layout)
-        self.skip, self.perturbation, self.anchors, self.quiet = tuple(skip), perturbation, anchors, quiet
+        self.skip, self.quiet = tuple(skip), quiet
+        self.perturbation, self.anchors = told.get("perturbation", perturbation), told.get("anchors", anchors)
         self.handles: list = []
         self.step = -1
 
@@ -148,7 +151,7 @@ class Tracer:
             self.handles.append(module.register_forward_pre_hook(self._before_forward(name), prepend=True, with_kwargs=True))
             self.handles.append(module.register_forward_hook(self._after_forward(name)))
         for number, part in enumerate(self.parts):
-            self.handles.append(part.register_forward_pre_hook(self._begin_microbatch(number), prepend=True))
+            self.handles.append(part.register_forward_pre_hook(self._begin_microbatch(number), prepend=True, with_kwargs=True))
             self.handles.append(part.register_forward_hook(self._watch_backward(number)))
         for optimizer in self.optimizers:
             self.handles.append(optimizer.register_step_pre_hook(self._before_optimizer))
@@ -281,7 +284,7 @@ class Tracer:
             self._open_step()
             direction = "recompute" if in_backward() else "fwd"
             mb = self.backward_mbs[part] if direction == "recompute" else max(self.mbs[part], 0)
-            call = self.calls.get((mb, direction, name), 0)
+            call = self.calls.get((mb, direction, name), self.first_call.get(name, 0))
             self.calls[mb, direction, name] = call + 1
             self.open_calls.setdefault(name, []).append((mb, call, direction))
             changed = self._watch_inputs(module, name, mb, call, (args, kwargs)) if torch.is_grad_enabled() else None

@@ -75,15 +75,15 @@ def has_sums(place):
 
 
 class Places:
-    """Index lists of one rank in one case. config: the package's TransformerConfig."""
+    """Index lists of one rank in one layout. config: the package's TransformerConfig; microbatch_size: sequences."""
 
-    def __init__(self, case, config, layout):
-        self.case, self.config, self.layout = case, config, layout
+    def __init__(self, config, layout, microbatch_size):
+        self.config, self.layout, self.microbatch_size = config, layout, microbatch_size
         self.known = {}
 
     def of(self, name, kinds, shape):
         """Place of a local tensor of this shape, as {"shape", "index"}. Raises ValueError when it has other dimensions than the table says."""
-        key = (kinds, tuple(shape), name if "gdn" in kinds else None)
+        key = (kinds, tuple(shape), name if "gdn" in kinds else None, self.microbatch_size)
         if key not in self.known:
             if len(kinds) != len(shape):
                 raise ValueError(f"{name}: {len(shape)} dimensions, the table in places.py has {len(kinds)}")
@@ -122,7 +122,7 @@ class Places:
         if kind == "ctx":
             return size * cp, cuts.zig_zag(size * cp, layout)
         if kind in ("seq", "tok"):
-            rows = self.case["microbatch_size"] if kind == "tok" else 1
+            rows = self.microbatch_size if kind == "tok" else 1
             length = size // rows * cp * (tp if layout.sp else 1)
             runs = cuts.sequence(length, layout, layout.sp)
             return length * rows, [[start * rows, count * rows] for start, count in runs]

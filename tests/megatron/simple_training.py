@@ -1,0 +1,101 @@
+"""A training script as Megatron's examples have it: a small GPT, Megatron's schedule, DistributedDataParallel and optimizer, on a CPU.
+
+    torchrun --nproc-per-node 4 simple_training.py --tp 2 --pp 2 --trace parallel
+"""
+import argparse
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from megatron_core_target import serving
+
+serving.preload()  # what the package needs to run on a CPU
+
+import shardfuzz.megatron  # noqa: E402
+from megatron.core import parallel_state, tensor_parallel  # noqa: E402
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads  # noqa: E402
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402
+from megatron.core.models.gpt.gpt_model import GPTModel  # noqa: E402
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer  # noqa: E402
+from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E402
+from megatron.core.transformer.module import Float16Module  # noqa: E402
+from megatron.core.transformer.transformer_config import TransformerConfig  # noqa: E402
+
+SEQUENCE, VOCABULARY, MICROBATCH, GLOBAL_BATCH = 16, 64, 2, 8
+
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    for axis in ("tp", "pp", "ep"):
+        parser.add_argument(f"--{axis}", type=int, default=1)
+    for flag in ("sp", "bf16", "distributed-optimizer", "experts", "forget-norms"):
+        parser.add_argument(f"--{flag}", action="store_true")
+    parser.add_argument("--trace", required=True)
+    return parser.parse_args()
+
+
+def make_model(flags):
+    stored = torch.bfloat16 if flags.bf16 else torch.float32
+    config = TransformerConfig(
+        num_layers=2, hidden_size=32, num_attention_heads=4, ffn_hidden_size=64, gated_linear_unit=True, activation_func=torch.nn.functional.silu,
+        num_moe_experts=4 if flags.experts else None, moe_router_load_balancing_type="none", moe_token_dispatcher_type="alltoall",
+        moe_ffn_hidden_size=32 if flags.experts else None, add_bias_linear=not flags.experts, hidden_dropout=0.0, attention_dropout=0.0, bias_dropout_fusion=False,
+        masked_softmax_fusion=False, persist_layer_norm=False, gradient_accumulation_fusion=False, bias_activation_fusion=False, apply_rope_fusion=False,
+        deallocate_pipeline_outputs=True, use_cpu_initialization=True, params_dtype=stored, pipeline_dtype=stored, bf16=flags.bf16,
+        tensor_model_parallel_size=flags.tp, pipeline_model_parallel_size=flags.pp, expert_model_parallel_size=flags.ep, sequence_parallel=flags.sp)
+    model = GPTModel(config, get_gpt_layer_local_spec(num_experts=config.num_moe_experts), VOCABULARY, SEQUENCE, share_embeddings_and_output_weights=True,
+                     pre_process=parallel_state.is_pipeline_first_stage(), post_process=parallel_state.is_pipeline_last_stage())
+    if flags.forget_norms:
+        for name, parameter in model.named_parameters():
+            parameter.sequence_parallel = parameter.sequence_parallel and "pre_mlp_layernorm" not in name if hasattr(parameter, "sequence_parallel") else False
+    options = DistributedDataParallelConfig(grad_reduce_in_fp32=True, use_distributed_optimizer=flags.distributed_optimizer)
+    model = DistributedDataParallel(config, options, Float16Module(config, model) if flags.bf16 else model)
+    config.finalize_model_grads_func = finalize_model_grads
+    optimizer = get_megatron_optimizer(OptimizerConfig(lr=1e-3, clip_grad=1.0, bf16=flags.bf16, params_dtype=stored,
+                                                       use_distributed_optimizer=flags.distributed_optimizer), [model], use_gloo_process_groups=False)
+    return model, optimizer
+
+
+def batches(step):
+    """This data-parallel rank's microbatches, dealt out in turn."""
+    tokens = torch.randint(0, VOCABULARY, (GLOBAL_BATCH, SEQUENCE + 1), generator=torch.Generator().manual_seed(step))
+    for rows in tokens.split(MICROBATCH)[parallel_state.get_data_parallel_rank()::parallel_state.get_data_parallel_world_size()]:
+        yield rows[:, :-1], rows[:, 1:]
+
+
+def loss_function(output):
+    loss = output.float().mean()
+    return loss, {"lm loss": loss.detach()}
+
+
+def forward_step(iterator, model):
+    tokens, labels = next(iterator)
+    positions = torch.arange(SEQUENCE).expand_as(tokens)
+    mask = torch.ones(SEQUENCE, SEQUENCE, dtype=torch.bool).triu(1)[None, None]
+    return model(tokens, positions, mask, labels=labels), loss_function
+
+
+def train_step(model, optimizer, step):
+    model.zero_grad_buffer()
+    optimizer.zero_grad()
+    get_forward_backward_func()(
+        forward_step_func=forward_step, data_iterator=batches(step), model=model, seq_length=SEQUENCE, micro_batch_size=MICROBATCH,
+        num_microbatches=GLOBAL_BATCH // MICROBATCH // parallel_state.get_data_parallel_world_size(), forward_only=False)
+    optimizer.step()
+
+
+def main():
+    flags = arguments()
+    dist.init_process_group("gloo")
+    parallel_state.initialize_model_parallel(flags.tp, flags.pp, expert_model_parallel_size=flags.ep, create_gloo_process_groups=False)
+    tensor_parallel.model_parallel_cuda_manual_seed(1)
+    model, optimizer = make_model(flags)
+    shardfuzz.megatron.fill(model, optimizer)
+    with shardfuzz.megatron.Tracer(flags.trace, model, optimizer):
+        for step in range(2):
+            train_step(model, optimizer, step)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""A Megatron training script that was given a tracer: layouts that are right pass, a norm whose gradient is not summed over tp is found, and bf16 is judged
+by a reference that is made of the parallel run's tensors."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+PYTHON = [sys.executable, "-W", "ignore", "-m"]
+ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join(map(str, [ROOT / "targets/python", ROOT / "targets/megatron_core", HERE])))
+
+
+def training(ranks, *options):
+    return [*PYTHON, "torch.distributed.run", "--nproc-per-node", str(ranks), "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0",
+            str(HERE / "simple_training.py"), *options]
+
+
+def call(*command, codes=(0,)):
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode in codes, f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def rerun(*options):
+    return call(*PYTHON, "shardfuzz.rerun", *options)
+
+
+def verdict(reference, candidate):
+    return json.loads(call(os.environ["SHARDFUZZ"], "check", reference, candidate, "--json", codes=(0, 1)).splitlines()[-1])["candidates"][0]
+
+
+class TrainingScriptTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.at = lambda name: os.path.join(folder.name, name)
+
+    def test_layouts_are_judged_by_one_reference(self):
+        said = rerun(self.at("reference"), "--draws", "1", "--", *training(1, "--experts", "--trace", "elsewhere"))
+        self.assertIn(f"check {self.at('reference')} PARALLEL", said.splitlines()[-1])
+        self.assertFalse(os.path.exists("elsewhere"))
+        layouts = {"experts": (4, "--tp", "2", "--sp", "--ep", "2", "--distributed-optimizer"), "stages": (2, "--pp", "2"),
+                   "wrong": (2, "--tp", "2", "--sp", "--forget-norms")}
+        for name, (ranks, *options) in layouts.items():
+            call(*training(ranks, "--experts", *options, "--trace", self.at(name)))
+        for name in ("experts", "stages"):
+            with self.subTest(name):
+                result = verdict(self.at("reference"), self.at(name))
+                self.assertEqual((result["verdict"], result["not_judged"]), ("PASS", 0), result["first"] if "first" in result else result)
+                self.assertGreater(result["judged"], 500)
+        result = verdict(self.at("reference"), self.at("wrong"))
+        self.assertEqual((result["first"]["class"], result["first"]["subject"]), ("conflict", "decoder.layers.0.pre_mlp_layernorm.weight"))
+        self.assertEqual(result["diagnosis"]["class"], "missing_reduction")
+        self.assertIn("over tp", result["diagnosis"]["text"])
+
+    def test_bf16_is_judged_by_a_reference_of_the_candidates_tensors(self):
+        candidate, reference = self.at("parallel"), self.at("reference")
+        call(*training(2, "--bf16", "--tp", "2", "--sp", "--trace", candidate))
+        rerun(reference, "--draws", "1", "--candidate", candidate, "--", *training(1, "--bf16", "--trace", "elsewhere"))
+        result = verdict(reference, candidate)
+        self.assertEqual(result["verdict"], "PASS", result)
+        self.assertGreater(result["judged"], 5 * result["not_judged"])
+
+
+class RerunTest(unittest.TestCase):
+    def test_what_cannot_be_run_again_is_one_line(self):
+        rows = [(["reference"], "no command to run: write it behind --"), (["reference", "--draws", "0", "--", "true"], "--draws: at least 1"),
+                (["reference", "--", "no-such-program"], "no-such-program: No such file or directory"),
+                (["reference", "--", "false"], "the run ended with exit code 1"),
+                (["reference", "--", "true"], "the command wrote traces of 0 ranks to reference: a reference runs on one, inside a shardfuzz Tracer")]
+        with tempfile.TemporaryDirectory() as folder:
+            for options, text in rows:
+                done = subprocess.run([*PYTHON, "shardfuzz.rerun", *options], env=ENVIRONMENT, cwd=folder, capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 2, options)
+                self.assertTrue(done.stderr.splitlines()[-1].endswith(text), done.stderr)
+                self.assertEqual(os.listdir(folder), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
