@@ -1,4 +1,4 @@
-/* The files of a finding: <out>/<signature>[-N]/{case.json, min.json, shrink.txt, report.txt}, and script.py where a framework's worker
+/* The files of a finding: <out>/<signature>[-N]/{case.json, min.json, contrast.json, shrink.txt, report.txt}, and script.py where a framework's worker
  * wrote one. */
 #ifndef SF_RUN_FINDING_FILES_H
 #define SF_RUN_FINDING_FILES_H
@@ -19,6 +19,7 @@ struct sf_finding_story {
   uint64_t seed;
   int64_t index;
   const struct sf_job_result *shrunk; /* NULL, or how a SHRINK job ended */
+  const char *contrast;               /* without such a job: NULL, or what stands beside the case (SF_CONTRAST_FILE) */
 };
 /* The report for people: what failed, where first, by how much, and how to replay it. The caller frees *out with sf_free. */
 enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome,
@@ -29,7 +30,7 @@ void sf_finding_message(struct sf_text *out, const char *name, const char *what,
 /* "in 87 of at most 300 trials; minimal: yes", or why it was not shrunk. */
 void sf_finding_shrink_text(char *out, size_t size, const struct sf_job_result *shrunk);
 #define SF_FINDING_STEPS_FILE "shrink.txt"
-/* Which files of a folder a finding brings: the script and the steps of shrinking come with MIN, the report is of what is shown (the
+/* Which files of a folder a finding brings: script, steps of shrinking and contrast come with MIN, the report is of what is shown (the
  * smallest case where there is one).
  */
 enum { SF_FINDING_CASE = 1, SF_FINDING_MIN = 2, SF_FINDING_REPORT = 4, SF_FINDING_ALL = 7 };

@@ -108,6 +108,22 @@ static void append(struct sf_text *out, const struct sf_table *table, int32_t fi
   free(last);
 }
 
+/* A field is a number if all of its choices are; a long range is what its ends are. */
+static bool number(int64_t *out, const struct sf_table *table, int32_t field, int64_t value) {
+  const struct sf_description *description = description_of(table);
+  const int64_t count = sf_description_choice_count(description, field), step = count < SF_DOMAIN_MAX ? 1 : count - 1;
+  bool all = count > 1;
+  for (int64_t i = 0; all && i < count; i += step) {
+    json_t *choice = sf_description_choice(description, field, i);
+    all = json_is_integer(choice);
+    json_decref(choice);
+  }
+  json_t *own = all ? sf_description_choice(description, field, value) : NULL;
+  if (own) *out = json_integer_value(own);
+  json_decref(own);
+  return own != NULL;
+}
+
 /* --- cases ------------------------------------------------------------------------------------------------------ */
 
 static enum sf_status to_case(struct sf_case *out, const struct sf_table *table, const int64_t *row, struct sf_error *error) {
@@ -183,6 +199,7 @@ static const struct sf_table_kind frameworks = {.domain = domain,
                                                 .bins_least = 1,
                                                 .row_sizes = row_sizes,
                                                 .append = append,
+                                                .number = number,
                                                 .to_case = to_case,
                                                 .of_case = of_case,
                                                 .explain = explain,
