@@ -93,7 +93,7 @@ static bool move(const struct contrasting *s, int64_t *to, const int64_t *from, 
   if (!sf_table_edit(to, from, s->table, &edit)) return false;
   for (int32_t i = 0; i < s->table->field_count && keeps; i++)
     if (i != field && s->stage[i] != OPEN && to[i] != from[i]) return false;
-  return sf_table_case(&c, s->table, to, s->min);
+  return sf_table_case(&c, s->table, to, s->min) && (s->asker->allows == NULL || s->asker->allows(s->asker->ctx, &c));
 }
 
 static bool number_of(const struct contrasting *s, int64_t *out, int32_t field, int64_t value) {

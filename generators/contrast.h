@@ -54,6 +54,8 @@ enum sf_contrast_answer {
 struct sf_contrast_asker {
   /* Runs a case. False: there is to be no further trial. */
   bool (*ask)(void *ctx, enum sf_contrast_answer *answer, const struct sf_case *c);
+  /* Whether a case is cheap enough to be run. NULL: all are. */
+  bool (*allows)(void *ctx, const struct sf_case *c);
   void *ctx;
 };
 

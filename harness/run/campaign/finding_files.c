@@ -107,6 +107,16 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
   return SF_OK;
 }
 
+const char *sf_finding_read_beside(struct sf_bytes *bytes, const char *path, const char *name) {
+  enum { BYTES_MAX = 1 << 20 };
+  char beside[SF_PATH_TEXT];
+  const char *slash = strrchr(path, '/');
+  const int folder = slash ? (int)(slash - path) + 1 : 0;
+  if (strcmp(path + folder, "min.json") != 0) return NULL;
+  if (snprintf(beside, sizeof beside, "%.*s%s", folder, path, name) >= (int)sizeof beside) return NULL;
+  return sf_bytes_read_file(bytes, beside, BYTES_MAX, NULL) == SF_OK ? (const char *)bytes->data : NULL;
+}
+
 void sf_finding_folder_name(char out[NAME_MAX + 1], const char *signature, int32_t number) {
   static const char flaky[] = "flaky/";
   enum { NUMBER_TEXT = 12 };

@@ -38,6 +38,14 @@ enum { SF_FINDING_CASE = 1, SF_FINDING_MIN = 2, SF_FINDING_REPORT = 4, SF_FINDIN
  * what was seen. The story's replay_path is set in here. */
 enum sf_status sf_finding_write(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome,
                                 const struct sf_finding_story *story, unsigned files, struct sf_error *error) SF_MUST_USE;
+/* What is known of how a smallest case was found, as in a job's result; "" or NULL: not noted. */
+struct sf_shrunk_texts {
+  const char *steps, *contrast;
+};
+
+/* What stands beside a smallest case of this path, in a file of the folder; NULL where there is no such file, or the path is of another
+ * case. For sf_bytes_destroy. */
+const char *sf_finding_read_beside(struct sf_bytes *bytes, const char *path, const char *name);
 /* Name of a finding's folder: the signature, with '/' as '-'; a hash is added where another signature could have the same folder, or a name
  * is too long. number: 1, or "-2", "-3", ... is added: findings of that signature of other campaigns. */
 void sf_finding_folder_name(char out[NAME_MAX + 1], const char *signature, int32_t number);

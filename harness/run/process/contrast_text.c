@@ -14,7 +14,7 @@ static const char *const states[] = {[SF_CONTRAST_FIXED] = "fixed",
                                      [SF_CONTRAST_NOT_TRIED] = "not tried",
                                      [SF_CONTRAST_UNDECIDED] = "not decided",
                                      [SF_CONTRAST_FREE] = "does not matter",
-                                     [SF_CONTRAST_MATTERS] = "matters"};
+                                     [SF_CONTRAST_MATTERS] = SF_CONTRAST_WORD_MATTERS};
 /* What stands between a field and its value; behind a field with several values they are listed. */
 static const char *const relations[] = {[SF_CONDITION_NONE] = "",
                                         [SF_CONDITION_AT_LEAST] = " at least ",

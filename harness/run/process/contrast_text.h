@@ -6,6 +6,7 @@
 #include "generators/contrast.h"
 
 enum { SF_CONTRAST_TEXT = 24576, SF_CONTRAST_LINE_TEXT = 1200 };
+#define SF_CONTRAST_WORD_MATTERS "matters" /* a field's state */
 #define SF_CONTRAST_FILE "contrast.json"
 
 /* {"why": sentence, "trials", "budget", "fields": [{"field", "state", "condition", "value", "failed", "passed"}, ..]}. cut: NULL, or why it

@@ -120,8 +120,17 @@ static void diagnose(struct shrink_loop *loop, const struct sf_pool_options *opt
 
 struct contrast_loop {
   struct shrink_loop *shrink;
+  const struct sf_pool_options *options;
+  double seconds;  /* after which a trial of the smallest case counts as hung */
   const char *cut; /* why it ended early */
 };
+
+/* Neighbours that may take much longer than the smallest case are left out. */
+static bool allows(void *ctx, const struct sf_case *c) {
+  static const double LONGER = 1.2; /* most of that time does not depend on the case */
+  const struct contrast_loop *loop = ctx;
+  return sf_pool_deadline(loop->options, c) <= LONGER * loop->seconds;
+}
 
 /* A case that hangs would take its deadline, and its neighbours may hang too. */
 static bool ask(void *ctx, enum sf_contrast_answer *answer, const struct sf_case *c) {
@@ -153,8 +162,8 @@ static const char *no_contrast(const struct sf_job *job, const struct sf_pool_op
 static void contrast(struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_job_result *result) {
   static struct sf_subject_table of;
   static struct sf_contrast found;
-  struct contrast_loop asking = {.shrink = loop};
-  const struct sf_contrast_asker asker = {ask, &asking};
+  struct contrast_loop asking = {.shrink = loop, .options = options, .seconds = sf_pool_deadline(options, &result->min)};
+  const struct sf_contrast_asker asker = {.ask = ask, .allows = allows, .ctx = &asking};
   const struct sf_job *job = loop->job;
   const char *reason = no_contrast(job, options, &result->min_outcome);
   if (job->contrast == 0 || job->budget == 0) return;
