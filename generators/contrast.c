@@ -7,7 +7,16 @@
 
 /* Beyond this multiple of the case's own number a trial would cost much more, unless the table reaches further. Candidates of a field and
  * rounds of changing all fields at once, at most. A seed that matters is exchanged more often before a case counts as one that passes. */
-enum { MULTIPLE_MAX = 4, CANDIDATES = 40, CHOICES_MAX = 8, ROUNDS = 4, SEEDS = 3, SEEDS_IF_THEY_MATTER = 4, NUMBERS_MAX = 14, CLOSING_MAX = 4 };
+enum {
+  MULTIPLE_MAX = 4,
+  CANDIDATES = 40,
+  CHOICES_MAX = 8,
+  ROUNDS = 4,
+  SEEDS = 3,
+  SEEDS_IF_THEY_MATTER = 4,
+  NUMBERS_MAX = 14,
+  CLOSING_MAX = 4
+};
 
 /* What becomes of a field while the case is tried. */
 enum stage { OPEN, NEEDED, DECIDED, JOINT };
@@ -23,7 +32,7 @@ struct contrasting {
   bool seed_matters;
   int64_t row[SF_SPACE_FIELDS_MAX]; /* of the smallest case */
   uint8_t stage[SF_SPACE_FIELDS_MAX];
-  bool closed[SF_SPACE_FIELDS_MAX]; /* all that can stand in its gap was tried */
+  bool closed[SF_SPACE_FIELDS_MAX];     /* all that can stand in its gap was tried */
   int64_t (*rows)[SF_SPACE_FIELDS_MAX]; /* of a round: the smallest case, then one field more is changed in each */
   int16_t changed[SF_SPACE_FIELDS_MAX]; /* which */
 };
@@ -84,15 +93,25 @@ static void note_failed(struct contrasting *s, const int64_t *row) {
 
 /* --- neighbours --------------------------------------------------------------------------------------------------- */
 
-/* The row with another value of a field. Fields that a rule binds to it follow; those that matter stay if `keeps`. */
-static bool move(const struct contrasting *s, int64_t *to, const int64_t *from, int32_t field, int64_t value, bool keeps) {
+/* Makes the edit of one field. Fields that a rule binds to it follow, and those that a rule binds to these. */
+static bool edit_field(const struct contrasting *s, int64_t *to, const int64_t *from, int32_t field, int64_t value, bool keeps) {
+  enum { FOLLOWING_MAX = 3 };
   struct sf_edit edit = {{0}, {0}};
-  struct sf_case c;
   sf_edit_assign(&edit, field, value);
-  sf_edit_follow(&edit, from, s->table);
-  if (!sf_table_edit(to, from, s->table, &edit)) return false;
-  for (int32_t i = 0; i < s->table->field_count && keeps; i++)
-    if (i != field && s->stage[i] != OPEN && to[i] != from[i]) return false;
+  for (int32_t following = 0; following < FOLLOWING_MAX; following++) {
+    sf_edit_follow(&edit, from, s->table);
+    struct sf_edit tried = edit;
+    for (int32_t i = 0; i < s->table->field_count && keeps; i++)
+      if (i != field && s->stage[i] != OPEN) sf_edit_assign(&tried, i, from[i]);
+    if (sf_table_edit(to, from, s->table, &tried)) return true;
+  }
+  return false;
+}
+
+/* The row with another value of a field. keeps: fields that matter stay as they are. */
+static bool move(const struct contrasting *s, int64_t *to, const int64_t *from, int32_t field, int64_t value, bool keeps) {
+  struct sf_case c;
+  if (!edit_field(s, to, from, field, value, keeps)) return false;
   return sf_table_case(&c, s->table, to, s->min) && (s->asker->allows == NULL || s->asker->allows(s->asker->ctx, &c));
 }
 
@@ -155,11 +174,25 @@ static int32_t roundest(const struct candidates *from) {
 
 /* --- one field ---------------------------------------------------------------------------------------------------- */
 
-/* Tries the smallest case with another value of one field. False when no trial is left. */
+static bool is_simpler(const struct contrasting *s, int32_t field, int64_t value) {
+  struct sf_domain domain;
+  sf_table_values(&domain, s->row, s->table, field);
+  for (int32_t i = 0; i < domain.count && domain.values[i] != s->row[field]; i++)
+    if (domain.values[i] == value) return true;
+  return false;
+}
+
+/* The smallest case with another value of one field. Other fields that matter may follow a simpler one alone: what follows says nothing
+ * of a larger one. */
+static bool neighbour(const struct contrasting *s, int64_t *row, int32_t field, int64_t value) {
+  return move(s, row, s->row, field, value, true) || (is_simpler(s, field, value) && move(s, row, s->row, field, value, false));
+}
+
+/* Tries it. False when no trial is left. */
 static bool try_value(struct contrasting *s, int32_t field, int64_t value) {
   int64_t row[SF_SPACE_FIELDS_MAX];
   enum sf_contrast_answer answer;
-  if (has_tried(s, field, value) || !move(s, row, s->row, field, value, false)) return true;
+  if (has_tried(s, field, value) || !neighbour(s, row, field, value)) return true;
   if (!ask_thoroughly(s, &answer, row)) return false;
   if (answer != SF_CONTRAST_UNCLEAR) note(s, field, value, answer == SF_CONTRAST_FAILS);
   return true;
@@ -183,7 +216,7 @@ static bool find_between(const struct contrasting *s, int64_t *value, int32_t fi
   for (int64_t v = range.lo; v <= range.hi && v - range.lo < SF_DOMAIN_MAX; v++) {
     if (!number_of(s, &number, field, v) || number <= below || number >= above || has_tried(s, field, v)) continue;
     const int64_t middle = below + (above - below) / 2, distance = number < middle ? middle - number : number - middle;
-    if ((found && distance >= best) || !move(s, row, s->row, field, v, false)) continue;
+    if ((found && distance >= best) || !neighbour(s, row, field, v)) continue;
     best = distance;
     *value = v;
     found = true;

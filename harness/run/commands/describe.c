@@ -171,12 +171,20 @@ static void describe_size(struct sf_text *out, const struct sf_case *c, const st
                  sf_case_size_total(size) / gib, size.ranks / gib, size.reference / gib, size.trace / gib);
 }
 
+static void append_minimal(struct sf_text *out, const struct sf_plant_minimal *minimal, const char *before) {
+  if (minimal->ranks > 0)
+    sf_text_append(out, "%s%" PRId64 " rank%s, %" PRId64 " layer%s%s%s", before, minimal->ranks, minimal->ranks == 1 ? "" : "s",
+                   minimal->layers, minimal->layers == 1 ? "" : "s", *minimal->fields ? ", " : "", minimal->fields);
+}
+
+/* What the table of planted bugs says of the case. */
 static void describe_plant(struct sf_text *out, const struct sf_case *c) {
   const struct sf_plant *plant = sf_plant_find(c->plant);
   if (plant == NULL) return;
-  sf_text_append(out, "plant      %s: this case %s it; smallest: %" PRId64 " rank%s, %" PRId64 " layer%s%s%s\n", plant->id,
-                 sf_plant_is_triggered(plant, c) ? "can show" : "cannot show", plant->minimal.ranks, plant->minimal.ranks == 1 ? "" : "s",
-                 plant->minimal.layers, plant->minimal.layers == 1 ? "" : "s", *plant->minimal.fields ? ", " : "", plant->minimal.fields);
+  sf_text_append(out, "plant      %s, which this case %s show; smallest: ", plant->id, sf_plant_is_triggered(plant, c) ? "can" : "cannot");
+  append_minimal(out, &plant->minimal, "");
+  append_minimal(out, &plant->also, "; or ");
+  sf_text_append(out, "\n");
 }
 
 static void describe_mesh(struct sf_text *out, struct grouping *g, bool has_experts) {

@@ -52,8 +52,8 @@ void sf_figure_contrast(struct sf_text *out, const char *contrast) {
     sf_figure_begin(out, "Why it fails", "The smallest case was run with other values of its fields. These decide whether it fails.");
     append_rows(out, fields, true);
     sf_figure_end(out);
-    sf_text_append(out, "<details class=\"more\">\n<summary>All %d other fields</summary>\n<div class=\"scroll\">\n%s</div>\n</details>\n", count,
-                   others.data != NULL ? others.data : "");
+    sf_text_append(out, "<details class=\"more\">\n<summary>All %d other fields</summary>\n<div class=\"scroll\">\n%s</div>\n</details>\n",
+                   count, others.data != NULL ? others.data : "");
   }
   sf_text_destroy(&others);
   json_decref(object);

@@ -59,7 +59,10 @@ static void append_values(struct sf_text *out, const struct sf_table *table, int
 /* "at least 2", without the field. */
 static void append_condition(struct sf_text *out, const struct sf_table *table, int32_t field, const struct sf_contrast_field *of) {
   const struct sf_condition condition = of->condition;
-  sf_text_append(out, "%s", relations[condition.kind]);
+  int32_t failed = 0;
+  for (int32_t i = 0; i < of->tries.count; i++) failed += of->tries.at[i].fails;
+  const bool is_single = condition.kind == SF_CONDITION_ONE_OF && failed == 1;
+  sf_text_append(out, "%s", relations[is_single ? SF_CONDITION_EQUAL : condition.kind]);
   if (condition.kind == SF_CONDITION_EQUAL || condition.kind == SF_CONDITION_NOT) {
     append_value(out, table, field, condition.number);
   } else if (condition.kind == SF_CONDITION_ONE_OF) {
