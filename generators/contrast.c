@@ -179,7 +179,7 @@ static bool is_simpler(const struct contrasting *s, int32_t field, int64_t value
   sf_table_values(&domain, s->row, s->table, field);
   for (int32_t i = 0; i < domain.count && domain.values[i] != s->row[field]; i++)
     if (domain.values[i] == value) return true;
-  return false;
+  return value == s->table->rules->fields[field].plain;
 }
 
 /* The smallest case with another value of one field. Other fields that matter may follow a simpler one alone: what follows says nothing
@@ -267,8 +267,10 @@ static void explore_number(struct contrasting *s, int32_t field, const struct ca
 }
 
 static void explore(struct contrasting *s, int32_t field) {
+  const int64_t plain = s->table->rules->fields[field].plain;
   struct candidates from;
   find_candidates(s, &from, s->row, field);
+  if (s->stage[field] == NEEDED && plain != s->row[field] && !try_value(s, field, plain)) return;
   if (from.is_number) {
     explore_number(s, field, &from);
     return;
@@ -297,10 +299,12 @@ static void explore_seeds(struct contrasting *s) {
   }
 }
 
-/* Whether the field has a simpler value beside the rest of the case. */
+/* Whether the field has a simpler value beside the rest of the case. The plain one may take more than fields that follow at once. */
 static bool has_simpler(const struct contrasting *s, int32_t field) {
+  const int64_t plain = s->table->rules->fields[field].plain;
   struct sf_domain domain;
   int64_t row[SF_SPACE_FIELDS_MAX];
+  if (plain != s->row[field] && move(s, row, s->row, field, plain, false)) return true;
   sf_table_values(&domain, s->row, s->table, field);
   for (int32_t i = 0; i < domain.count && domain.values[i] != s->row[field]; i++)
     if (move(s, row, s->row, field, domain.values[i], false)) return true;

@@ -35,6 +35,8 @@ enum sf_condition_kind {
 struct sf_condition {
   enum sf_condition_kind kind;
   int64_t number; /* of a number; of EQUAL and NOT the value */
+  bool has_least; /* of MULTIPLE and NOT_MULTIPLE: only from `least` on */
+  int64_t least;
 };
 /* The condition that all tries agree with and that no other one of its kind does; ONE_OF where they decide none. A threshold is told where
  * the values next to it were tried or cannot be: `is_closed` says so of the values between the last that passed and the first that failed.

@@ -50,17 +50,41 @@ static int64_t divisor_of(const struct sf_contrast_tries *tries, bool fails) {
   return found;
 }
 
+static struct sf_condition condition_of_divisor(const struct sf_contrast_tries *tries) {
+  const int64_t multiple = divisor_of(tries, true), not_multiple = multiple > 0 ? 0 : divisor_of(tries, false);
+  if (multiple > 0) return (struct sf_condition){.kind = SF_CONDITION_MULTIPLE, .number = multiple};
+  if (not_multiple > 0) return (struct sf_condition){.kind = SF_CONDITION_NOT_MULTIPLE, .number = not_multiple};
+  return (struct sf_condition){.kind = SF_CONDITION_ONE_OF};
+}
+
+/* Leaves out what passed below everything that failed. False: nothing did, or the number next to the least one that failed was not tried.
+ */
+static bool leave_out_below(struct sf_contrast_tries *out, const struct sf_contrast_tries *tries) {
+  int64_t least = 0, most = 0;
+  bool is_next = false;
+  (void)extent(&least, &most, tries, true);
+  *out = (struct sf_contrast_tries){.is_number = true};
+  for (int32_t i = 0; i < tries->count; i++) {
+    is_next |= tries->at[i].number == least - 1;
+    if (tries->at[i].number >= least) out->at[out->count++] = tries->at[i];
+  }
+  return is_next;
+}
+
 /* A threshold takes two values beyond it that fail. */
 static struct sf_condition condition_of_number(const struct sf_contrast_tries *tries, bool is_closed) {
-  int64_t below, above, least, most;
+  int64_t below, above, least = 0, most = 0;
   bool at_least;
   const bool several = extent(&least, &most, tries, true) > 1;
   if (several && is_closed && sf_contrast_gap(&below, &above, &at_least, tries))
-    return (struct sf_condition){at_least ? SF_CONDITION_AT_LEAST : SF_CONDITION_AT_MOST, at_least ? above : below};
-  const int64_t multiple = divisor_of(tries, true), not_multiple = multiple > 0 ? 0 : divisor_of(tries, false);
-  if (multiple > 0) return (struct sf_condition){SF_CONDITION_MULTIPLE, multiple};
-  if (not_multiple > 0) return (struct sf_condition){SF_CONDITION_NOT_MULTIPLE, not_multiple};
-  return (struct sf_condition){SF_CONDITION_ONE_OF, 0};
+    return (struct sf_condition){.kind = at_least ? SF_CONDITION_AT_LEAST : SF_CONDITION_AT_MOST, .number = at_least ? above : below};
+  struct sf_contrast_tries above_least;
+  const struct sf_condition all = condition_of_divisor(tries);
+  if (all.kind != SF_CONDITION_ONE_OF || !leave_out_below(&above_least, tries)) return all;
+  struct sf_condition rest = condition_of_divisor(&above_least);
+  (void)extent(&rest.least, &most, tries, true);
+  rest.has_least = rest.kind != SF_CONDITION_ONE_OF;
+  return rest;
 }
 
 struct sf_condition sf_condition_of(const struct sf_contrast_tries *tries, bool is_closed) {
@@ -71,13 +95,13 @@ struct sf_condition sf_condition_of(const struct sf_contrast_tries *tries, bool 
     if (!tries->at[i].fails) passed_value = tries->at[i].value;
   }
   const int32_t passed = tries->count - failed;
-  if (passed == 0) return (struct sf_condition){SF_CONDITION_NONE, 0};
+  if (passed == 0) return (struct sf_condition){.kind = SF_CONDITION_NONE};
   const struct sf_condition condition =
-      tries->is_number ? condition_of_number(tries, is_closed) : (struct sf_condition){SF_CONDITION_ONE_OF, 0};
+      tries->is_number ? condition_of_number(tries, is_closed) : (struct sf_condition){.kind = SF_CONDITION_ONE_OF};
   if (condition.kind != SF_CONDITION_ONE_OF) return condition;
   (void)extent(&least, &most, tries, false);
   const bool passes_on = !tries->is_number || (passed > 1 && most > tries->at[0].number);
-  if (failed == 1 && passes_on) return (struct sf_condition){SF_CONDITION_EQUAL, tries->at[0].value};
-  if (passed == 1) return (struct sf_condition){SF_CONDITION_NOT, passed_value};
+  if (failed == 1 && passes_on) return (struct sf_condition){.kind = SF_CONDITION_EQUAL, .number = tries->at[0].value};
+  if (passed == 1) return (struct sf_condition){.kind = SF_CONDITION_NOT, .number = passed_value};
   return condition;
 }

@@ -62,6 +62,7 @@ static void append_condition(struct sf_text *out, const struct sf_table *table, 
   int32_t failed = 0;
   for (int32_t i = 0; i < of->tries.count; i++) failed += of->tries.at[i].fails;
   const bool is_single = condition.kind == SF_CONDITION_ONE_OF && failed == 1;
+  if (condition.has_least) sf_text_append(out, "%s%" PRId64 " and", relations[SF_CONDITION_AT_LEAST], condition.least);
   sf_text_append(out, "%s", relations[is_single ? SF_CONDITION_EQUAL : condition.kind]);
   if (condition.kind == SF_CONDITION_EQUAL || condition.kind == SF_CONDITION_NOT) {
     append_value(out, table, field, condition.number);
