@@ -32,13 +32,13 @@ static int64_t common_divisor(int64_t a, int64_t b) {
   return a;
 }
 
-/* The one number above 1 of which all tries with this result are multiples, and no other try is; 0: there is none, or several. A multiple
- * has to stand between two others, or a threshold would say as much. */
+/* The one number above 1 of which all tries with this result are multiples, and no other try is; 0: there is none, or several. Both
+ * have to lie among each other, or a threshold would say as much. */
 static int64_t divisor_of(const struct sf_contrast_tries *tries, bool fails) {
   enum { DIVISOR_MAX = 4096 };
   int64_t least = 0, most = 0, other_least = 0, other_most = 0, all = 0, found = 0;
   const int32_t count = extent(&least, &most, tries, fails), others = extent(&other_least, &other_most, tries, !fails);
-  if (count < 2 || others < 2 || other_least > least || other_most < least) return 0;
+  if (count < 2 || others < 2 || least > other_most || most < other_least) return 0;
   for (int32_t i = 0; i < tries->count; i++)
     if (tries->at[i].fails == fails) all = common_divisor(all, tries->at[i].number);
   for (int64_t divisor = 2; divisor <= all && divisor <= DIVISOR_MAX; divisor++) {
@@ -82,8 +82,8 @@ static struct sf_condition condition_of_number(const struct sf_contrast_tries *t
   const struct sf_condition all = condition_of_divisor(tries);
   if (all.kind != SF_CONDITION_ONE_OF || !leave_out_below(&above_least, tries)) return all;
   struct sf_condition rest = condition_of_divisor(&above_least);
-  (void)extent(&rest.least, &most, tries, true);
   rest.has_least = rest.kind != SF_CONDITION_ONE_OF;
+  if (rest.has_least) (void)extent(&rest.least, &most, tries, true);
   return rest;
 }
 

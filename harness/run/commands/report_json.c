@@ -115,7 +115,7 @@ static json_t *shrunk_of(const struct sf_signature *s) {
 
 /* null: it was not looked for. */
 static json_t *contrast_of(const char *contrast) {
-  json_t *object = *contrast ? json_loads(contrast, 0, NULL) : NULL;
+  json_t *object = contrast && *contrast ? json_loads(contrast, 0, NULL) : NULL;
   return object ? object : json_null();
 }
 
