@@ -75,7 +75,7 @@ static void shrink(struct shrink_loop *loop, const struct sf_pool_options *optio
   struct sf_case min;
   loop->last = result->min_outcome;
   loop->best = job->c;
-  enum sf_status status = subject->table(&of, &job->c, options, job->was_hang);
+  enum sf_status status = subject->table(&of, &job->c, options, job->was_hang ? SF_TABLE_SHRINK_SLOWLY : SF_TABLE_SHRINK);
   if (status == SF_OK)
     status = sf_shrink_run(&min, &job->c, &of.table, still_fails, loop, is_capped ? subject->slow_budget : job->budget, &report);
   if (status != SF_OK) return;
@@ -169,7 +169,7 @@ static void contrast(struct shrink_loop *loop, const struct sf_pool_options *opt
   if (job->contrast == 0 || job->budget == 0) return;
   if (reason != NULL)
     sf_contrast_write_skipped(result->contrast, reason);
-  else if (sf_subject_of(&result->min)->table(&of, &result->min, options, false) == SF_OK &&
+  else if (sf_subject_of(&job->c)->table(&of, &job->c, options, SF_TABLE_CONTRAST) == SF_OK &&
            sf_contrast_run(&found, &result->min, &of.table, &asker, job->contrast) == SF_OK)
     sf_contrast_write(result->contrast, &found, &of.table, found.cut_short ? asking.cut : NULL);
 }
@@ -205,7 +205,7 @@ static bool is_explained(struct shrink_loop *loop, struct sf_job *job, const str
     struct sf_case rest;
     if (!subject->contains(&job->c, suspect)) continue;
     result->evaluations += 2;
-    const bool has_table = subject->table(&of, &job->c, options, false) == SF_OK;
+    const bool has_table = subject->table(&of, &job->c, options, SF_TABLE_SHRINK) == SF_OK;
     if (has_table && sf_shrink_without(&of.table, &rest, &job->c, suspect) && still_fails(loop, &rest)) {
       job->c = rest;
       before = loop->last;

@@ -10,9 +10,13 @@
 
 struct sf_operation_bench;
 
+/* What a table is for. SLOWLY: a trial takes its whole deadline. CONTRAST: neighbours may have values that a campaign was told not to draw.
+ */
+enum sf_table_purpose { SF_TABLE_SHRINK, SF_TABLE_SHRINK_SLOWLY, SF_TABLE_CONTRAST };
 /* A table, and what the subject makes it from. The table borrows the rest: it must not move. */
 struct sf_subject_table {
   struct sf_table table;
+  struct sf_space space;
   struct sf_choice_space choices;
   struct sf_op_table operation;
 };
@@ -52,9 +56,10 @@ struct sf_subject {
   void (*run)(struct sf_workbench *bench, const struct sf_job *job, struct sf_job_result *result);
   /* In the parent: the failure of a process that died in the first unanswered job's case, or was stuck in it (hang). */
   void (*outcome_of_death)(struct sf_process *process, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome);
-  /* The table of the case, for its neighbours: of no more ranks than the space of the options allows, or of a framework than the case has.
-   * is_slow: a trial takes its whole deadline. Fails where the target is not there any more. */
-  enum sf_status (*table)(struct sf_subject_table *out, const struct sf_case *c, const struct sf_pool_options *options, bool is_slow);
+  /* The table of the case and its neighbours: on no more ranks than the space of the options allows, or of a framework or a launched set
+   * than the case has. Fails where the target is not there any more. */
+  enum sf_status (*table)(struct sf_subject_table *out, const struct sf_case *c, const struct sf_pool_options *options,
+                          enum sf_table_purpose purpose);
   /* Lines of a report: what was wrong and where, or how far off what passed was; then what kind of case it is. */
   void (*tell)(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome);
   void (*tell_case)(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome);

@@ -56,8 +56,9 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
 }
 
 /* Only the framework's worker knows its fields. */
-static enum sf_status table(struct sf_subject_table *out, const struct sf_case *c, const struct sf_pool_options *options, bool is_slow) {
-  (void)is_slow;
+static enum sf_status table(struct sf_subject_table *out, const struct sf_case *c, const struct sf_pool_options *options,
+                            enum sf_table_purpose purpose) {
+  (void)purpose;
   out->choices = (struct sf_choice_space){.description = options->description, .ranks_max = (int32_t)sf_case_ranks(c)};
   out->table = sf_framework_table(&out->choices);
   return SF_OK;

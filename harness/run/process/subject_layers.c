@@ -114,9 +114,14 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
   if (job->flat_bound) ask_flat_bound(engine, &job->c, &result->outcome);
 }
 
-static enum sf_status table(struct sf_subject_table *out, const struct sf_case *c, const struct sf_pool_options *options, bool is_slow) {
-  (void)c, (void)is_slow;
-  out->table = sf_layers_table(options->space);
+static enum sf_status table(struct sf_subject_table *out, const struct sf_case *c, const struct sf_pool_options *options,
+                            enum sf_table_purpose purpose) {
+  out->space = *options->space;
+  if (purpose == SF_TABLE_CONTRAST) {
+    for (int i = 0; i < SF_CASE_DRAWN; i++) out->space.is_set[i] &= out->space.is_limited[i];
+    if (options->launcher) out->space.max_ranks = sf_case_ranks(c);
+  }
+  out->table = sf_layers_table(&out->space);
   return SF_OK;
 }
 

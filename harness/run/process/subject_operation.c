@@ -197,14 +197,15 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
 
 /* --- shrinking, reports ---------------------------------------------------------------------------------------- */
 
-static enum sf_status table(struct sf_subject_table *out, const struct sf_case *c, const struct sf_pool_options *options, bool is_slow) {
+static enum sf_status table(struct sf_subject_table *out, const struct sf_case *c, const struct sf_pool_options *options,
+                            enum sf_table_purpose purpose) {
   const struct sf_op_target *target = NULL;
   struct sf_op_case row;
   enum sf_status status = find_target(&target, options->operations, c->target, NULL);
   if (status == SF_OK) status = sf_op_case_of(&row, c, target, NULL);
   if (status != SF_OK) return status;
   out->operation = (struct sf_op_table){target, &target->entries[row.entry]};
-  out->table = sf_op_table(&out->operation, is_slow);
+  out->table = sf_op_table(&out->operation, purpose == SF_TABLE_SHRINK_SLOWLY);
   return SF_OK;
 }
 
