@@ -185,11 +185,15 @@ static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_fram
 
 static int32_t draws_of(const struct sf_framework *f) { return f->options.draws ? f->options.draws : sf_description_draws(f->description); }
 
+/* How many perturbed runs may be enough for a finding that is far off. Runs are perturbed in several ways in turn, and what moves a tensor
+ * may be one of them alone: fewer runs say nothing of the others. */
+static int32_t few_draws(const struct sf_framework *f) { return (draws_of(f) + 2) / 3; }
+
 /* Numbers of perturbed runs to judge by, one after the other until the outcome is sure; returns how many. More of them only widen the
  * bounds, so a pass by few is right. An anchored reference begins without any, since it is one case's alone. If traces are kept, all are
  * run at once. */
 static int32_t stages_of(int32_t out[STAGES_MAX], const struct sf_framework *f) {
-  const int32_t all = draws_of(f), few = (all + 2) / 3;
+  const int32_t all = draws_of(f), few = few_draws(f);
   int32_t count = 0;
   if (*f->anchors && !f->options.keep) out[count++] = 0;
   if (*f->anchors && !f->options.keep && few > 1) out[count++] = 1;
@@ -269,7 +273,7 @@ static enum sf_status judge(struct sf_framework *f, struct sf_framework_outcome 
     if (f->draws_made < stages[i]) status = run_draws(f, &good, outcome, c, folder, f->reference, stages[i], error);
     noise_path(noise, sizeof noise, f, f->reference, stages[i]);
     if (status == SF_OK && good) status = sf_framework_judge(&good, &sure, outcome, noise, stages[i], f->reference, candidate, NULL, error);
-    const bool measures = stages[i] == 0 || f->draws_distinct > 0;
+    const bool measures = stages[i] == 0 || (stages[i] >= few_draws(f) && f->draws_distinct > 0);
     sure = sure && ((measures && !f->is_thorough) || outcome->verdict == SF_VERDICT_PASS);
   }
   if (status != SF_OK || !good) *f->reference = '\0'; /* it may be the file that cannot be read any more */

@@ -73,6 +73,10 @@ REFUSES = [
             layout__dp=MORE["layout.dp"], layout__fsdp=[1]),
     refusal("ZeroRedundancyOptimizer has no state that torch.distributed.checkpoint saves", checkpoint__before=[1, 2], parallel__zero1=[True], layout__dp=MORE["layout.dp"],
             layout__fsdp=[1]),
+    refusal("ZeroRedundancyOptimizer has no state that torch.distributed.checkpoint saves", checkpoint__before=[1, 2], checkpoint__into=["dp"], parallel__zero1=[True]),
+    refusal("a parameter without a gradient has no state to load", checkpoint__before=[1, 2], model__unused=[True], optimizer__name=["momentum", "adam", "adamw"]),
+    refusal("a stage without parameters has nothing to save", checkpoint__before=[1, 2], model__layers=[1], layout__pp=[3, 4]),
+    refusal("a stage without parameters has nothing to save", checkpoint__before=[1, 2], model__layers=[2], layout__pp=[4]),
     refusal("torch's state_dict functions take one model, and there a rank has two stages", checkpoint__before=[1, 2], layout__pp=MORE["layout.pp"],
             parallel__schedule=["interleaved", "looped-bfs", "interleaved-zb", "zbv", "dualpipev"]),
     refusal("DistributedDataParallel has no mixed precision here", checkpoint__before=[1, 2], checkpoint__into=["dp"], dtype=["bfloat16"]),
@@ -80,6 +84,7 @@ REFUSES = [
     refusal("stages in DistributedDataParallel fail in an assertion of the reducer", checkpoint__before=[1, 2], checkpoint__into=["dp"], layout__pp=MORE["layout.pp"]),
     refusal("zero-bubble schedules fail on a module that is used twice: the graph is freed (corpus/regress/torch-train)", model__twice=["mlp"], layout__pp=MORE["layout.pp"],
             parallel__schedule=["interleaved-zb", "zbv", "dualpipev"]),
+    refusal("a plain weight on a rank's positions has a gradient of these alone", model__twice=["linear"], layout__tp=MORE["layout.tp"], parallel__sequence=[True]),
     refusal("a sequence must divide among the ranks", data__length=[6], layout__tp=[4], parallel__sequence=[True]),
 ]
 DESCRIBE = {"name": "torch-train", "ranks": [f"layout.{axis}" for axis in AXES], "fields": FIELDS, "refuses": REFUSES}

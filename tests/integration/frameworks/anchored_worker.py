@@ -1,5 +1,7 @@
 """The sample worker with a wrong fc1 in what candidates compute: its weights on rank 1 are 1 % too large, so that fc2 differs too. With the argument
-"whole" it does not say that its reference can be given a candidate's tensors; with "deaf" it says so, and computes its own all the same."""
+"whole" it does not say that its reference can be given a candidate's tensors; with "deaf" it says so, and computes its own all the same. With
+"turns" every second draw moves all weights by more than rank 1 is off, and the draws between by far less: as a sum that cancels, which another order of
+its terms moves and a rounding of its result does not. Nothing is wrong then."""
 import os
 import random
 import sys
@@ -9,18 +11,22 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import worker_mlp  # noqa: E402
 
 MANNER = sys.argv[1]
+turn = False  # a draw that moves all weights
 
 
 class Wrong(random.Random):
     def __init__(self, seed):
         super().__init__(seed)
-        self.factor = 1.01 if worker_mlp.RANK == 1 and "fc1" in str(seed) else 1
+        off = 1e-3 if MANNER == "turns" else 0.01
+        self.factor = 1 + off * (worker_mlp.RANK == 1 and "fc1" in str(seed)) + turn * random.Random(f"turn {seed}").uniform(-0.01, 0.01)
 
     def gauss(self, mean, spread):
         return self.factor * super().gauss(mean, spread)
 
 
 def run(request, links):
+    global turn
+    turn = MANNER == "turns" and request.get("draw", 0) % 2 == 1
     if MANNER == "deaf":
         request.pop("anchors", None)
     worker_mlp.run(request, links)

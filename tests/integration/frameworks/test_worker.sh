@@ -71,6 +71,8 @@ for manner in anchored whole deaf; do
   run 1 check "$work/$manner/case-00000/reference" "$work/$manner/case-00000/candidate"
   check "$manner: how many are wrong" grep -q "^findings     $([ $manner = anchored ] && echo 1 || echo 2) in this trace" "$work/stdout"
 done
+run_cases 0 "$wrong turns" '{"ranks": 2, "tokens": 4}'
+recorded 1 '[r["verdict"]]' "['PASS']"
 run 1 check "$work/anchored/case-00000/reference" "$work/anchored/case-00000/candidate"
 check "and of what the reference was made" grep -q '^candidate .*(2 ranks, e2e, the reference was given its tensors)$' "$work/stdout"
 # Cases on stdin; traces that stay are judged alike by the commands for them.
