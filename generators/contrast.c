@@ -15,7 +15,9 @@ enum {
   SEEDS = 3,
   SEEDS_IF_THEY_MATTER = 4,
   NUMBERS_MAX = 14,
-  CLOSING_MAX = 4
+  CLOSING_MAX = 4,
+  SIMPLER_MAX = 2, /* simpler values that are tried first to learn whether a field matters at all */
+  RESERVE = 12     /* trials that conditions leave to the rounds behind them */
 };
 
 /* What becomes of a field while the case is tried. */
@@ -26,12 +28,13 @@ struct contrasting {
   const struct sf_contrast_asker *asker;
   const struct sf_case *min;
   struct sf_contrast *out;
-  int32_t budget;
-  bool is_over; /* no trial is left */
-  int32_t seed; /* the field of the data's seed; -1: there is none */
+  int32_t budget, until; /* trials at most in all, and of what is done now */
+  bool is_over;          /* no trial is left */
+  int32_t seed;          /* the field of the data's seed; -1: there is none */
   bool seed_matters;
   int64_t row[SF_SPACE_FIELDS_MAX]; /* of the smallest case */
   uint8_t stage[SF_SPACE_FIELDS_MAX];
+  bool explored[SF_SPACE_FIELDS_MAX];   /* its condition was looked for */
   bool closed[SF_SPACE_FIELDS_MAX];     /* all that can stand in its gap was tried */
   int64_t (*rows)[SF_SPACE_FIELDS_MAX]; /* of a round: the smallest case, then one field more is changed in each */
   int16_t changed[SF_SPACE_FIELDS_MAX]; /* which */
@@ -41,11 +44,11 @@ static bool is_seed(const struct contrasting *s, int32_t field) { return sf_tabl
 
 /* --- asking ------------------------------------------------------------------------------------------------------- */
 
-/* False when no trial is left, or the row is no case. */
+/* False when no trial is left for what is done now, or the row is no case. */
 static bool ask(struct contrasting *s, enum sf_contrast_answer *answer, const int64_t *row) {
   struct sf_case c;
   s->is_over |= s->out->trials >= s->budget;
-  if (s->is_over || !sf_table_case(&c, s->table, row, s->min)) return false;
+  if (s->is_over || s->out->trials >= s->until || !sf_table_case(&c, s->table, row, s->min)) return false;
   s->out->trials++;
   if (s->asker->ask(s->asker->ctx, answer, &c)) return true;
   s->out->trials--;
@@ -266,11 +269,10 @@ static void explore_number(struct contrasting *s, int32_t field, const struct ca
     if (!try_value(s, field, from->values[i])) return;
 }
 
+/* Looks for the field's condition. */
 static void explore(struct contrasting *s, int32_t field) {
-  const int64_t plain = s->table->rules->fields[field].plain;
   struct candidates from;
   find_candidates(s, &from, s->row, field);
-  if (s->stage[field] == NEEDED && plain != s->row[field] && !try_value(s, field, plain)) return;
   if (from.is_number) {
     explore_number(s, field, &from);
     return;
@@ -311,11 +313,40 @@ static bool has_simpler(const struct contrasting *s, int32_t field) {
   return false;
 }
 
-static void explore_needed(struct contrasting *s) {
+/* Whether it matters: the plain value and the simplest ones, until one passes. */
+static void try_simpler(struct contrasting *s, int32_t field) {
+  const int64_t plain = s->table->rules->fields[field].plain;
+  struct candidates from;
+  find_candidates(s, &from, s->row, field);
+  if (plain != s->row[field] && !try_value(s, field, plain)) return;
+  for (int32_t i = 0; i < from.count && i < SIMPLER_MAX && !has_passed(s, field); i++)
+    if (!try_value(s, field, from.values[i])) return;
+}
+
+static void name_needed(struct contrasting *s) {
   for (int32_t i = 0; i < s->table->field_count; i++)
     if (!is_seed(s, i) && s->table->range[i].lo < s->table->range[i].hi && has_simpler(s, i)) s->stage[i] = NEEDED;
   for (int32_t i = 0; i < s->table->field_count; i++)
-    if (s->stage[i] == NEEDED) explore(s, i);
+    if (s->stage[i] == NEEDED) try_simpler(s, i);
+}
+
+static bool has_condition(const struct contrasting *s, int32_t field) {
+  return !s->explored[field] && !is_seed(s, field) && (s->stage[field] == NEEDED || s->stage[field] == DECIDED);
+}
+
+/* Looks for the conditions of the fields that were named. They share the trials, so that none takes those of another. */
+static void explore_named(struct contrasting *s) {
+  int32_t left = 0;
+  for (int32_t i = 0; i < s->table->field_count; i++) left += has_condition(s, i);
+  for (int32_t i = 0; i < s->table->field_count; i++) {
+    if (!has_condition(s, i)) continue;
+    const int32_t spare = s->budget - RESERVE - s->out->trials;
+    s->until = s->out->trials + (spare > 0 ? spare / left : 0);
+    s->explored[i] = true;
+    explore(s, i);
+    left--;
+  }
+  s->until = s->budget;
 }
 
 /* --- all others at once ------------------------------------------------------------------------------------------- */
@@ -364,9 +395,7 @@ static int32_t find_turn(struct contrasting *s, int32_t last) {
 /* Changes the field that was found alone. If the case then fails, or is none, the field does something only together with others. */
 static void blame(struct contrasting *s, int32_t field, int64_t value) {
   s->stage[field] = JOINT;
-  if (!try_value(s, field, value) || !has_passed(s, field)) return;
-  s->stage[field] = DECIDED;
-  explore(s, field);
+  if (try_value(s, field, value) && has_passed(s, field)) s->stage[field] = DECIDED;
 }
 
 /* Changes all fields that are open; those that make the difference are found one by one, and stay out of the next try. */
@@ -388,6 +417,22 @@ static void try_round(struct contrasting *s, int32_t round) {
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
+/* A field that matters, and that keeps its value wherever the case fails because another one does: none of the values that passed can be
+ * tried without a change of that one. */
+static bool is_tied_to(const struct contrasting *s, int32_t field, int32_t other) {
+  const struct sf_contrast_tries *tries = &s->out->at[field].tries;
+  int64_t row[SF_SPACE_FIELDS_MAX];
+  for (int32_t i = 0; i < tries->count; i++)
+    if (!tries->at[i].fails && (!neighbour(s, row, field, tries->at[i].value) || row[other] == s->row[other])) return false;
+  return true;
+}
+
+static void find_ties(struct contrasting *s) {
+  for (int32_t i = s->table->field_count - 1; i >= 0; i--)
+    for (int32_t other = 0; other < s->table->field_count && s->out->at[i].state == SF_CONTRAST_MATTERS; other++)
+      if (other != i && s->out->at[other].state == SF_CONTRAST_MATTERS && is_tied_to(s, i, other)) s->out->at[i].state = SF_CONTRAST_TIED;
+}
+
 /* Fields that no trial changed had no other value, or the trials were used up before. */
 static void conclude(struct contrasting *s) {
   for (int32_t i = 0; i < s->table->field_count; i++) {
@@ -405,6 +450,7 @@ static void conclude(struct contrasting *s) {
       field->state = of.count > 0 ? SF_CONTRAST_NOT_TRIED : SF_CONTRAST_FIXED;
     }
   }
+  find_ties(s);
 }
 
 static enum sf_status prepare(struct contrasting *s) {
@@ -421,12 +467,15 @@ enum sf_status sf_contrast_run(struct sf_contrast *out, const struct sf_case *c,
                                const struct sf_contrast_asker *asker, int32_t budget) {
   struct contrasting *s = sf_alloc(sizeof *s);
   if (s == NULL) return SF_ENOMEM;
-  *s = (struct contrasting){.table = table, .asker = asker, .min = c, .out = out, .budget = budget, .seed = -1};
+  *s = (struct contrasting){.table = table, .asker = asker, .min = c, .out = out, .budget = budget, .until = budget, .seed = -1};
   const enum sf_status status = prepare(s);
   if (status == SF_OK) {
     explore_seeds(s);
-    explore_needed(s);
-    for (int32_t round = 0; round < ROUNDS && !s->is_over; round++) try_round(s, round);
+    name_needed(s);
+    for (int32_t round = 0; round < ROUNDS && !s->is_over; round++) {
+      try_round(s, round);
+      explore_named(s);
+    }
     conclude(s);
   }
   sf_free(s->rows);

@@ -66,6 +66,7 @@ enum sf_contrast_state {
   SF_CONTRAST_NOT_TRIED, /* the trials were used up before */
   SF_CONTRAST_UNDECIDED, /* it changes something together with other fields alone, or the case then failed in another way */
   SF_CONTRAST_FREE,      /* it does not matter, as far as it was tried */
+  SF_CONTRAST_TIED,      /* one that matters binds it to its value */
   SF_CONTRAST_MATTERS
 };
 struct sf_contrast_field {

@@ -102,7 +102,7 @@ struct sf_table {
   uint8_t one_in[SF_SPACE_FIELDS_MAX]; /* with wishes: the field itself is wished for in one case of so many; 0: as its group is */
   int32_t seed, tries; /* where passes reseed: the field of the seed, and how many seeds a step is tried with, the row's own first */
   struct sf_range range[SF_SPACE_FIELDS_MAX]; /* what each field may be */
-  int64_t reach; /* contrast.h tries numbers up to this, and up to a multiple of the case's own */
+  int64_t reach;                              /* contrast.h tries numbers up to this, and up to a multiple of the case's own */
 };
 
 /* Whether the field has one of these traits. */

@@ -12,7 +12,7 @@ static const char *text_of(const json_t *field, const char *key) {
 }
 
 static void append_values(struct sf_text *out, const json_t *values) {
-  sf_text_append(out, "</td><td>");
+  sf_text_append(out, "</td><td>%s", json_array_size(values) == 0 ? "none" : "");
   for (size_t i = 0; i < json_array_size(values); i++) {
     const char *value = json_string_value(json_array_get(values, i));
     sf_html_append(out, "%s%s", i > 0 ? ", " : "", value != NULL ? value : "");
@@ -29,13 +29,18 @@ static void append_row(struct sf_text *out, const json_t *field) {
   sf_text_append(out, "</td></tr>\n");
 }
 
+/* Whether the case fails because of it, or because of one that binds it. */
+static bool does_matter(const char *state) {
+  return strcmp(state, SF_CONTRAST_WORD_MATTERS) == 0 || strcmp(state, SF_CONTRAST_WORD_TIED) == 0;
+}
+
 /* Rows of the fields that matter, or of the others; returns how many. */
 static int32_t append_rows(struct sf_text *out, const json_t *fields, bool matters) {
   int32_t count = 0;
   sf_text_append(out, "<table>\n<tr><th>field</th><th>state</th><th>failed with</th><th>passed with</th></tr>\n");
   for (size_t i = 0; i < json_array_size(fields); i++) {
     const json_t *field = json_array_get(fields, i);
-    if ((strcmp(text_of(field, "state"), SF_CONTRAST_WORD_MATTERS) == 0) != matters) continue;
+    if (does_matter(text_of(field, "state")) != matters) continue;
     append_row(out, field);
     count++;
   }

@@ -10,11 +10,9 @@
 
 /* --- words -------------------------------------------------------------------------------------------------------- */
 
-static const char *const states[] = {[SF_CONTRAST_FIXED] = "fixed",
-                                     [SF_CONTRAST_NOT_TRIED] = "not tried",
-                                     [SF_CONTRAST_UNDECIDED] = "not decided",
-                                     [SF_CONTRAST_FREE] = "does not matter",
-                                     [SF_CONTRAST_MATTERS] = SF_CONTRAST_WORD_MATTERS};
+static const char *const states[] = {
+    [SF_CONTRAST_FIXED] = "fixed",          [SF_CONTRAST_NOT_TRIED] = "not tried",      [SF_CONTRAST_UNDECIDED] = "not decided",
+    [SF_CONTRAST_FREE] = "does not matter", [SF_CONTRAST_TIED] = SF_CONTRAST_WORD_TIED, [SF_CONTRAST_MATTERS] = SF_CONTRAST_WORD_MATTERS};
 /* What stands between a field and its value; behind a field with several values they are listed. */
 static const char *const relations[] = {[SF_CONDITION_NONE] = "",
                                         [SF_CONDITION_AT_LEAST] = " at least ",
@@ -90,19 +88,32 @@ static int32_t count_of(const struct told *told, enum sf_contrast_state state, b
   return count;
 }
 
-/* "fails only with model.bias=true and layout.tp at least 2" */
-static void append_needs(struct sf_text *out, const struct told *told) {
-  const int32_t all = count_of(told, SF_CONTRAST_MATTERS, false);
+/* "model.bias=on and layout.tp at least 2" */
+static void append_conditions(struct sf_text *out, const struct told *told, enum sf_contrast_state state) {
+  const int32_t all = count_of(told, state, false);
   int32_t said = 0;
-  sf_text_append(out, all > 0 ? "fails only with " : "fails whatever single field is changed");
   for (int32_t i = 0; i < told->contrast->count; i++) {
     const struct sf_contrast_field *field = &told->contrast->at[i];
-    if (field->state != SF_CONTRAST_MATTERS || sf_table_has(told->table, i, SF_TRAIT_NUMBER)) continue;
+    if (field->state != state || sf_table_has(told->table, i, SF_TRAIT_NUMBER)) continue;
     sf_text_append(out, "%s", said == 0 ? "" : said == all - 1 ? " and " : ", ");
     append_path(out, told->table, i, field->tries.at[0].value);
     append_condition(out, told->table, i, field);
     said++;
   }
+}
+
+/* "fails only with layout.sp=on (and so layout.tp at least 2)" */
+static void append_needs(struct sf_text *out, const struct told *told) {
+  if (count_of(told, SF_CONTRAST_MATTERS, false) == 0) {
+    sf_text_append(out, "no single field matters");
+    return;
+  }
+  sf_text_append(out, "fails only with ");
+  append_conditions(out, told, SF_CONTRAST_MATTERS);
+  if (count_of(told, SF_CONTRAST_TIED, false) == 0) return;
+  sf_text_append(out, " (and so ");
+  append_conditions(out, told, SF_CONTRAST_TIED);
+  sf_text_append(out, ")");
 }
 
 static void append_seeds(struct sf_text *out, const struct told *told) {
@@ -137,9 +148,10 @@ static void append_some(struct sf_text *out, const struct told *told, enum sf_co
 
 static void append_sentence(struct sf_text *out, const struct told *told, const char *cut) {
   const int32_t free_count = count_of(told, SF_CONTRAST_FREE, false);
+  const char *other = count_of(told, SF_CONTRAST_MATTERS, false) > 0 ? "other " : "";
   append_needs(out, told);
   append_seeds(out, told);
-  if (free_count > 0) sf_text_append(out, "; %d other field%s no difference", free_count, free_count == 1 ? " makes" : "s make");
+  if (free_count > 0) sf_text_append(out, "; %d %sfield%s no difference", free_count, other, free_count == 1 ? " makes" : "s make");
   append_some(out, told, SF_CONTRAST_UNDECIDED, "not decided");
   append_some(out, told, SF_CONTRAST_NOT_TRIED, "not tried");
   if (cut != NULL) sf_text_append(out, "; cut short: %s", cut);

@@ -6,10 +6,12 @@
 #include "generators/contrast.h"
 
 enum { SF_CONTRAST_TEXT = 24576, SF_CONTRAST_LINE_TEXT = 1200 };
-#define SF_CONTRAST_WORD_MATTERS "matters" /* a field's state */
+/* States of a field. */
+#define SF_CONTRAST_WORD_MATTERS "matters"
+#define SF_CONTRAST_WORD_TIED "tied"
 #define SF_CONTRAST_FILE "contrast.json"
 
-/* {"why": sentence, "trials", "budget", "fields": [{"field", "state", "condition", "value", "failed", "passed"}, ..]}. cut: NULL, or why it
+/* {"why": sentence, "trials", "budget", "fields": [{"field", "state", "condition", "failed", "passed"}, ..]}. cut: NULL, or why it
  * ended early. Fields that could not be changed are left out. "" on no memory, or if it does not fit. */
 void sf_contrast_write(char out[SF_CONTRAST_TEXT], const struct sf_contrast *contrast, const struct sf_table *table, const char *cut);
 /* The same where nothing was tried; reason: a clause. */

@@ -5,7 +5,7 @@
 OPTIONS go to every campaign. A campaign with each bug ends after its first finding. Its contrast is right if it names every field of the
 bug's smallest trigger, and no field outside of it. Inside are also the axes that make up the trigger's ranks where it names none for them,
 the layers where it has more than one, and a field by which the trigger changes: with a value that passed, the table says that the case
-cannot show the bug. Prints one JSON line.
+cannot show the bug. A field that is tied to one that matters is named, and is not outside. Prints one JSON line.
 """
 import argparse
 import copy
@@ -83,13 +83,14 @@ def judge(build, plant, found, folder):
     with open(found["min"], encoding="utf-8") as file:
         case = json.load(file)
     contrast = found["contrast"] or {"fields": [], "trials": 0, "why": ""}
-    named = {f["field"]: f for f in contrast["fields"] if f["state"] == "matters" and f["field"] not in ("seed", "schedule")}
+    matters = {f["field"]: f for f in contrast["fields"] if f["state"] == "matters" and f["field"] not in ("seed", "schedule")}
+    named = set(matters) | {f["field"] for f in contrast["fields"] if f["state"] == "tied"}
     _, triggers = describe(build, case, folder)
-    fits = [t for t in triggers if t["fields"] <= set(named)]
+    fits = [t for t in triggers if t["fields"] <= named]
     wanted = max(fits, key=lambda t: len(t["fields"])) if fits else triggers[0]
     inside = wanted["fields"] | (set(AXES) if wanted["ranks"] > 1 else set()) | ({"model.layers"} if wanted["layers"] > 1 else set())
-    outside = sorted(f for f in named if f not in inside and not is_of_trigger(build, case, named[f], folder))
-    return {"plant": plant, "right": not outside and bool(fits), "missing": [] if fits else sorted(wanted["fields"] - set(named)), "outside": outside,
+    outside = sorted(f for f in matters if f not in inside and not is_of_trigger(build, case, matters[f], folder))
+    return {"plant": plant, "right": not outside and bool(fits), "missing": [] if fits else sorted(wanted["fields"] - named), "outside": outside,
             "trials": contrast["trials"], "why": contrast["why"], "signature": found["signature"]}
 
 

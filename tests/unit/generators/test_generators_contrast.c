@@ -78,12 +78,13 @@ static bool needs_bias(const struct sf_case *c) { return c->layout.tp >= 2 && c-
 static bool needs_nothing(const struct sf_case *c) { return c->model.layers > 0; }
 static bool needs_ring(const struct sf_case *c) { return c->layout.cp >= 2 && c->layout.cp_comm == SF_CP_RING && c->model.window != 1; }
 static bool needs_tail(const struct sf_case *c) { return c->model.ffn % 8 != 0; }
+static bool needs_sp(const struct sf_case *c) { return c->layout.sp; }
 static bool needs_seed(const struct sf_case *c) { return c->layout.dp >= 2 && c->seed % 2 == 0; }
 static bool needs_fp8_late(const struct sf_case *c) { return c->precision.compute == SF_COMPUTE_FP8 && c->train.steps >= 2; }
 
 static const struct target {
   bool (*fails)(const struct sf_case *c);
-  const char *named; /* in the order of the table; "" none */
+  const char *named; /* in the order of the table; "" none; "~" in front of a field that is tied to another one */
   const char *path;  /* whose condition is looked at */
   struct sf_condition condition;
 } TARGETS[] = {
@@ -92,6 +93,7 @@ static const struct target {
     {needs_ring, "model.window layout.cp layout.cp_comm", "model.window", KIND(NOT, .number = 1)},
     {needs_tail, "model.ffn", "model.ffn", KIND(NOT_MULTIPLE, .number = 8)},
     {needs_fp8_late, "precision.compute train.steps", "precision.compute", KIND(EQUAL, .number = SF_COMPUTE_FP8)},
+    {needs_sp, "~layout.tp layout.sp", "layout.tp", KIND(AT_LEAST, .number = 2)},
     {needs_seed, "layout.dp seed", "layout.dp", KIND(AT_LEAST, .number = 2)},
 };
 
@@ -134,9 +136,12 @@ static const struct sf_contrast_field *field_of(const struct sf_contrast *contra
 static void names_of(char *out, size_t size, const struct sf_contrast *contrast, const struct sf_table *table) {
   size_t length = 0;
   *out = '\0';
-  for (int32_t i = 0; i < contrast->count; i++)
-    if (contrast->at[i].state == SF_CONTRAST_MATTERS)
-      length += (size_t)snprintf(out + length, size - length, "%s%s", length > 0 ? " " : "", table->rules->fields[i].path);
+  for (int32_t i = 0; i < contrast->count; i++) {
+    const bool is_tied = contrast->at[i].state == SF_CONTRAST_TIED;
+    if (is_tied || contrast->at[i].state == SF_CONTRAST_MATTERS)
+      length +=
+          (size_t)snprintf(out + length, size - length, "%s%s%s", length > 0 ? " " : "", is_tied ? "~" : "", table->rules->fields[i].path);
+  }
 }
 
 static struct sf_contrast contrast, again;
