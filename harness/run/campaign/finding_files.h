@@ -1,5 +1,5 @@
-/* The files of a finding: <out>/<signature>[-N]/{case.json, min.json, contrast.json, shrink.txt, report.txt}, and script.py where a framework's worker
- * wrote one. */
+/* The files of a finding: <out>/<signature>[-N]/{case.json, min.json, contrast.json, shrink.txt, report.txt}, and script.py where a
+ * framework's worker wrote one. */
 #ifndef SF_RUN_FINDING_FILES_H
 #define SF_RUN_FINDING_FILES_H
 

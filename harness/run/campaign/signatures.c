@@ -138,7 +138,8 @@ enum sf_status sf_signatures_read(struct sf_signatures *out, const struct sf_cam
 }
 
 void sf_signatures_destroy(struct sf_signatures *signatures) {
-  for (int32_t i = 0; i < signatures->count; i++) free(signatures->at[i].report), free(signatures->at[i].what), free(signatures->at[i].contrast);
+  for (int32_t i = 0; i < signatures->count; i++)
+    free(signatures->at[i].report), free(signatures->at[i].what), free(signatures->at[i].contrast);
   sf_free(signatures->at);
   memset(signatures, 0, sizeof *signatures);
 }

@@ -120,7 +120,8 @@ struct sf_table sf_op_table(const struct sf_op_table *of, bool is_slow) {
                                                   .is_simpler = sf_table_goes_down,
                                                   .passes = passes,
                                                   .pass_fields = pass_fields};
-  struct sf_table table = {.kind = &operations, .of = of, .rules = no_rules(), .field_count = SF_OP_FIELDS, .seed = SF_OP_SEED, .reach = REACH};
+  struct sf_table table = {
+      .kind = &operations, .of = of, .rules = no_rules(), .field_count = SF_OP_FIELDS, .seed = SF_OP_SEED, .reach = REACH};
   table.tries = is_slow ? 1 : TRIES;
   for (int32_t i = 0; i < SF_OP_FIELDS; i++) {
     const struct sf_op_range range = sf_op_field_range(of->entry, i);

@@ -70,7 +70,7 @@ struct sf_store_verdict {
   bool flaky;
   double closest;       /* of a clean tensor, as in struct sf_tally; 0 where nobody noted it */
   const char *unjudged; /* the same; NULL where nobody noted it */
-  const char *reason; /* one line: why the case was skipped or is inconclusive; NULL in a store of before this was kept */
+  const char *reason;   /* one line: why the case was skipped or is inconclusive; NULL in a store of before this was kept */
 };
 /* SF_EUSAGE when the index has a row already; no case may lie in two rows. */
 enum sf_status sf_store_add_verdict(struct sf_store *store, const struct sf_store_verdict *verdict, struct sf_error *error) SF_MUST_USE;

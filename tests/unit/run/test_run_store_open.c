@@ -89,7 +89,8 @@ static void test_store_open_newer_schema_refused(void **state) {
 #define WITHOUT(column) "ALTER TABLE finding DROP COLUMN " column ";"
 #define TO_VERSION_8 WITHOUT("contrast") "PRAGMA user_version = 8;"
 #define TO_VERSION_7                                                                                                                       \
-  TO_VERSION_8 WITHOUT("steps") "ALTER TABLE verdict DROP COLUMN closest; ALTER TABLE verdict DROP COLUMN unjudged; PRAGMA user_version = 7;"
+  TO_VERSION_8 WITHOUT(                                                                                                                    \
+      "steps") "ALTER TABLE verdict DROP COLUMN closest; ALTER TABLE verdict DROP COLUMN unjudged; PRAGMA user_version = 7;"
 #define TO_VERSION_6 TO_VERSION_7 WITHOUT("diagnosis_cause") "PRAGMA user_version = 6;"
 #define TO_VERSION_5 TO_VERSION_6 WITHOUT("shown") "PRAGMA user_version = 5;"
 #define TO_VERSION_4 TO_VERSION_5 WITHOUT("what") "ALTER TABLE verdict DROP COLUMN count; PRAGMA user_version = 4;"
@@ -208,35 +209,13 @@ static void test_store_open_version_4_is_read_and_upgraded(void **state) {
   assert_int_equal(query(f->path, "SELECT sum(count) FROM verdict"), 4);
 }
 
-/* A store of version 8: why its findings fail is not known. */
-static void test_store_open_version_8_is_read_and_upgraded(void **state) {
-  const struct fixture *f = *state;
-  struct sf_store_finding finding, seen = seen_make("s", 3, "{\"case\":3}", "{\"min\":3}");
-  bool found = false;
-  seen.contrast = "{\"why\":\"fails only with a=1\"}";
-  struct sf_store *store = open_ok(f->path, SF_STORE_CREATE);
-  lease_is(store, 10, 10, 0, 10);
-  add_finding_ok(store, seen);
-  commit_ok(store);
-  sf_store_close(store);
-  execute(f->path, TO_VERSION_8);
-  store = open_ok(f->path, SF_STORE_READ);
-  assert_int_equal(sf_store_find(store, &finding, &found, "s", NULL), SF_OK);
-  assert_true(found && finding.contrast == NULL);
-  sf_store_close(store);
-  store = open_ok(f->path, SF_STORE_RESUME);
-  seen.index = seen.min_index = 2;
-  add_finding_ok(store, seen);
-  assert_int_equal(sf_store_find(store, &finding, &found, "s", NULL), SF_OK);
-  assert_string_equal(finding.contrast, seen.contrast);
-  sf_store_close(store);
-}
-
-/* Stores of versions 5 and 6: what their findings' smallest cases show is not known, or the causes of their diagnoses. */
-static void is_upgraded(const struct fixture *f, const char *to_version, bool knows_shown) {
+/* Stores of versions 5 to 8: why their findings fail is not known, before version 7 the causes of their diagnoses, and before version 6
+ * what their smallest cases show. */
+static void is_upgraded(const struct fixture *f, const char *to_version, int32_t version) {
   struct sf_store_finding finding, seen = seen_make("s", 3, "{\"case\":3}", "{\"min\":3}");
   bool found = false;
   seen.shown = "a/b/c\nd/e/f\n";
+  seen.contrast = "{\"why\":\"fails only with a=1\"}";
   seen.diagnosis = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_SCALE, .text = "scaled by 2 = tp", .cause = "scaled: tp"};
   struct sf_store *store = open_ok(f->path, SF_STORE_CREATE);
   lease_is(store, 10, 10, 0, 10);
@@ -246,8 +225,9 @@ static void is_upgraded(const struct fixture *f, const char *to_version, bool kn
   execute(f->path, to_version);
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_find(store, &finding, &found, "s", NULL), SF_OK);
-  assert_true(found && (finding.shown != NULL) == knows_shown && strcmp(finding.diagnosis.text, seen.diagnosis.text) == 0);
-  assert_string_equal(finding.diagnosis.cause, "");
+  assert_true(found && (finding.shown != NULL) == (version > 5) && finding.contrast == NULL &&
+              strcmp(finding.diagnosis.text, seen.diagnosis.text) == 0);
+  assert_string_equal(finding.diagnosis.cause, version > 6 ? seen.diagnosis.cause : "");
   sf_store_close(store);
   store = open_ok(f->path, SF_STORE_RESUME);
   seen.index = seen.min_index = 2;
@@ -255,13 +235,16 @@ static void is_upgraded(const struct fixture *f, const char *to_version, bool kn
   commit_ok(store);
   assert_int_equal(sf_store_find(store, &finding, &found, "s", NULL), SF_OK);
   assert_true(found && strcmp(finding.shown, seen.shown) == 0 && strcmp(finding.diagnosis.cause, "scaled: tp") == 0);
+  assert_string_equal(finding.contrast, seen.contrast);
   sf_store_close(store);
   assert_int_equal(query(f->path, "PRAGMA user_version"), 9);
 }
 
-static void test_store_open_version_5_is_read_and_upgraded(void **state) { is_upgraded(*state, TO_VERSION_5, false); }
+static void test_store_open_version_5_is_read_and_upgraded(void **state) { is_upgraded(*state, TO_VERSION_5, 5); }
 
-static void test_store_open_version_6_is_read_and_upgraded(void **state) { is_upgraded(*state, TO_VERSION_6, true); }
+static void test_store_open_version_6_is_read_and_upgraded(void **state) { is_upgraded(*state, TO_VERSION_6, 6); }
+
+static void test_store_open_version_8_is_read_and_upgraded(void **state) { is_upgraded(*state, TO_VERSION_8, 8); }
 
 /* Two rows that both have a case are no store of ours. */
 static void test_store_open_overlapping_rows_refused(void **state) {
