@@ -70,6 +70,10 @@ static bool ask_thoroughly(struct contrasting *s, enum sf_contrast_answer *answe
   return true;
 }
 
+static bool number_of(const struct contrasting *s, int64_t *out, int32_t field, int64_t value) {
+  return !is_seed(s, field) && s->table->kind->number != NULL && s->table->kind->number(out, s->table, field, value);
+}
+
 /* Notes that the case failed, or passed, with this value of a field. */
 static void note(struct contrasting *s, int32_t field, int64_t value, bool fails) {
   struct sf_contrast_tries *tries = &s->out->at[field].tries;
@@ -78,7 +82,7 @@ static void note(struct contrasting *s, int32_t field, int64_t value, bool fails
   if (tries->count == SF_CONTRAST_VALUES) return;
   struct sf_contrast_try *at = &tries->at[tries->count++];
   *at = (struct sf_contrast_try){.value = value, .number = value, .fails = fails};
-  tries->is_number = !is_seed(s, field) && s->table->kind->number != NULL && s->table->kind->number(&at->number, s->table, field, value);
+  tries->is_number = number_of(s, &at->number, field, value);
 }
 
 static bool has_tried(const struct contrasting *s, int32_t field, int64_t value) {
@@ -116,10 +120,6 @@ static bool move(const struct contrasting *s, int64_t *to, const int64_t *from, 
   struct sf_case c;
   if (!edit_field(s, to, from, field, value, keeps)) return false;
   return sf_table_case(&c, s->table, to, s->min) && (s->asker->allows == NULL || s->asker->allows(s->asker->ctx, &c));
-}
-
-static bool number_of(const struct contrasting *s, int64_t *out, int32_t field, int64_t value) {
-  return s->table->kind->number != NULL && s->table->kind->number(out, s->table, field, value);
 }
 
 static bool is_within_reach(const struct contrasting *s, int32_t field, int64_t number) {

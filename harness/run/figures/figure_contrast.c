@@ -54,10 +54,12 @@ void sf_figure_contrast(struct sf_text *out, const char *contrast) {
   struct sf_text others = {0};
   if (json_array_size(fields) > 0) {
     const int32_t count = append_rows(&others, fields, false);
-    sf_figure_begin(out, "Why it fails", "The smallest case was run with other values of its fields. These decide whether it fails.");
+    sf_figure_begin(
+        out, "Why it fails",
+        "The smallest case was run with other values of its fields. These decide whether it fails; a tied field follows from one that matters.");
     append_rows(out, fields, true);
     sf_figure_end(out);
-    sf_text_append(out, "<details class=\"more\">\n<summary>All %d other fields</summary>\n<div class=\"scroll\">\n%s</div>\n</details>\n",
+    sf_text_append(out, "<details class=\"more\">\n<summary>Other fields (%d)</summary>\n<div class=\"scroll\">\n%s</div>\n</details>\n",
                    count, others.data != NULL ? others.data : "");
   }
   sf_text_destroy(&others);

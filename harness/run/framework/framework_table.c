@@ -3,6 +3,7 @@
 #include "harness/base/alloc.h"
 #include "harness/base/hash.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,10 @@ static int32_t bins(struct sf_range out[SF_BINS_MAX], const struct sf_table *tab
 
 static void append(struct sf_text *out, const struct sf_table *table, int32_t field, struct sf_range range) {
   const struct sf_description *description = description_of(table);
+  if (sf_table_has(table, field, SF_TRAIT_NUMBER)) { /* the description has no field for the seed */
+    sf_text_append(out, "seed=%" PRId64, range.lo);
+    return;
+  }
   char *first = sf_description_choice_text(description, field, range.lo), *last = sf_description_choice_text(description, field, range.hi);
   const bool is_one = range.lo == range.hi;
   sf_text_append(out, "%s=%s%s%s", sf_description_field_path(description, field), first ? first : "?", is_one ? "" : "..",

@@ -65,8 +65,8 @@ static void test_contrast_shows_what_failed_and_what_passed(void **state) {
              "{\"field\":\"layout.tp\",\"state\":\"matters\",\"condition\":\" at least 2\",\"failed\":[\"2\",\"4\"],\"passed\":[\"1\"]},"
              "{\"field\":\"model.norm\",\"state\":\"does not matter\",\"condition\":\"\",\"failed\":[\"rms\"],\"passed\":[]}]}");
   assert_non_null(strstr(text.data, "<td>layout.tp at least 2</td><td>matters</td><td>2, 4</td><td>1</td>"));
-  assert_true(strstr(text.data, "layout.tp") < strstr(text.data, "All 1 other fields"));
-  assert_true(strstr(text.data, "All 1 other fields") < strstr(text.data, "model.norm"));
+  assert_true(strstr(text.data, "layout.tp") < strstr(text.data, "Other fields (1)"));
+  assert_true(strstr(text.data, "Other fields (1)") < strstr(text.data, "model.norm"));
   sf_text_destroy(&text);
   sf_figure_contrast(&text, "");
   sf_figure_contrast(&text, NULL);
