@@ -56,7 +56,7 @@ void sf_figure_contrast(struct sf_text *out, const char *contrast) {
     const int32_t count = append_rows(&others, fields, false);
     sf_figure_begin(
         out, "Why it fails",
-        "The smallest case was run with other values of its fields. These decide whether it fails; a tied field follows from one that matters.");
+        "The smallest case was run with other values of its fields. These decide whether it fails; a tied one follows from another.");
     append_rows(out, fields, true);
     sf_figure_end(out);
     sf_text_append(out, "<details class=\"more\">\n<summary>Other fields (%d)</summary>\n<div class=\"scroll\">\n%s</div>\n</details>\n",
