@@ -86,6 +86,12 @@ static void append(struct sf_text *out, const struct sf_table *table, int32_t fi
   sf_drawn_append(out, (enum sf_case_field)field, range);
 }
 
+static bool number(int64_t *out, const struct sf_table *table, int32_t field, int64_t value) {
+  (void)table;
+  *out = value;
+  return sf_case_fields[field].type == SF_FIELD_INT;
+}
+
 static enum sf_status explain_table(const struct sf_table *table, struct sf_error *error) { return explain(table->of, error); }
 
 static void widen_limits(struct sf_range *ranges, const struct sf_table *table, const int64_t *row) {
@@ -101,6 +107,7 @@ static const struct sf_table_kind layers = {.domain = sf_layers_domain,
                                             .bins = sf_layers_bins,
                                             .bins_least = 2,
                                             .append = append,
+                                            .number = number,
                                             .to_case = to_case,
                                             .of_case = sf_layers_row,
                                             .explain = explain_table,

@@ -24,18 +24,9 @@ static bool reset_groups(struct sf_edit *edit, bool *usable, const int32_t *fiel
 /* Values of a field that are simpler than the row's, simplest first, if only the fields that follow it may change. */
 static int32_t simpler_values(int64_t values[SF_DOMAIN_MAX], const int64_t *row, const struct sf_table *table, int32_t field,
                               bool is_size) {
-  struct sf_edit edit = {{0}, {0}};
   struct sf_domain domain;
-  struct sf_bounds bounds;
-  edit.kind[field] = SF_EDIT_RESET;
-  sf_edit_follow(&edit, row, table);
-  sf_bounds_init(&bounds, table);
-  if (table->kind->widen != NULL) table->kind->widen(bounds.at, table, row);
-  for (int32_t i = 0; i < table->field_count; i++)
-    if (edit.kind[i] == SF_EDIT_KEEP) bounds.at[i].lo = bounds.at[i].hi = row[i];
-  (void)sf_bounds_solve(&bounds);
-  table->kind->domain(&domain, field, row, 0, &bounds);
   int32_t count = 0;
+  sf_table_values(&domain, row, table, field);
   for (int32_t i = 0; i < domain.count; i++) {
     if (domain.values[i] == row[field]) break;
     if (!is_size || domain.values[i] < row[field]) values[count++] = domain.values[i];
@@ -97,15 +88,9 @@ static bool fill_edit(struct sf_edit *edit, bool *usable, const int64_t *row, co
 /* The case that an edit makes of `in`; false when there is none, or it is no simpler. */
 static bool apply(const struct sf_table *table, struct sf_case *out, const struct sf_case *in, const int64_t *row, struct sf_edit *edit) {
   int64_t edited[SF_SPACE_FIELDS_MAX];
-  struct sf_case made;
   sf_edit_follow(edit, row, table);
   if (!sf_table_edit(edited, row, table, edit) || !table->kind->is_simpler(table, edited, row)) return false;
-  if (table->kind->to_case(&made, table, edited, NULL) != SF_OK) return false;
-  *out = made;
-  memcpy(out->target, in->target, sizeof out->target);
-  memcpy(out->plant, in->plant, sizeof out->plant);
-  out->expect = in->expect;
-  return true;
+  return sf_table_case(out, table, edited, in);
 }
 
 bool sf_shrink_without(const struct sf_table *table, struct sf_case *out, const struct sf_case *c, const struct sf_case *trigger) {

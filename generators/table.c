@@ -248,3 +248,26 @@ bool sf_table_edit(int64_t *row, const int64_t *from, const struct sf_table *tab
   }
   return begin(&walk) && decide_fields(&walk);
 }
+
+void sf_table_values(struct sf_domain *out, const int64_t *row, const struct sf_table *table, int32_t field) {
+  struct sf_edit edit = {{0}, {0}};
+  struct sf_bounds bounds;
+  edit.kind[field] = SF_EDIT_RESET;
+  sf_edit_follow(&edit, row, table);
+  sf_bounds_init(&bounds, table);
+  if (table->kind->widen != NULL) table->kind->widen(bounds.at, table, row);
+  for (int32_t i = 0; i < table->field_count; i++)
+    if (edit.kind[i] == SF_EDIT_KEEP) bounds.at[i].lo = bounds.at[i].hi = row[i];
+  (void)sf_bounds_solve(&bounds);
+  table->kind->domain(out, field, row, 0, &bounds);
+}
+
+bool sf_table_case(struct sf_case *out, const struct sf_table *table, const int64_t *row, const struct sf_case *like) {
+  struct sf_case made;
+  if (table->kind->to_case(&made, table, row, NULL) != SF_OK) return false;
+  memcpy(made.target, like->target, sizeof made.target);
+  memcpy(made.plant, like->plant, sizeof made.plant);
+  made.expect = like->expect;
+  *out = made;
+  return true;
+}

@@ -72,6 +72,8 @@ struct sf_table_kind {
   const int32_t *row_sizes; /* NULL, or how many bins the rows of a covering table choose, in turn, 0 after the last */
   /* Appends a setting as --set takes it: "layout.tp=2..8". */
   void (*append)(struct sf_text *out, const struct sf_table *table, int32_t field, struct sf_range range);
+  /* NULL: there are none. Whether a value of the field is a number that has an order, and which one people read. */
+  bool (*number)(int64_t *out, const struct sf_table *table, int32_t field, int64_t value);
   /* A row as a case, and back. SF_EINPUT; false where the case has no row. */
   enum sf_status (*to_case)(struct sf_case *out, const struct sf_table *table, const int64_t *row, struct sf_error *error);
   bool (*of_case)(int64_t *row, const struct sf_table *table, const struct sf_case *c);
@@ -100,6 +102,7 @@ struct sf_table {
   uint8_t one_in[SF_SPACE_FIELDS_MAX]; /* with wishes: the field itself is wished for in one case of so many; 0: as its group is */
   int32_t seed, tries; /* where passes reseed: the field of the seed, and how many seeds a step is tried with, the row's own first */
   struct sf_range range[SF_SPACE_FIELDS_MAX]; /* what each field may be */
+  int64_t reach;                              /* contrast.h tries numbers up to this, and up to a multiple of the case's own */
 };
 
 /* Whether the field has one of these traits. */
@@ -142,5 +145,9 @@ static inline void sf_edit_assign(struct sf_edit *edit, int32_t field, int64_t v
 void sf_edit_follow(struct sf_edit *edit, const int64_t *row, const struct sf_table *table);
 /* The row that an edit makes of `from`, in the table; false when there is none. */
 bool sf_table_edit(int64_t *row, const int64_t *from, const struct sf_table *table, const struct sf_edit *edit);
+/* The values of a field of the row if only the fields that follow it may change, simplest first. */
+void sf_table_values(struct sf_domain *out, const int64_t *row, const struct sf_table *table, int32_t field);
+/* The row as a case with the target, the plant and the expectation of `like`; false when there is none. */
+bool sf_table_case(struct sf_case *out, const struct sf_table *table, const int64_t *row, const struct sf_case *like);
 
 #endif

@@ -288,7 +288,7 @@ static bool lease(struct campaign *k) {
 /* Whether the finding may be shrunk now. Where smallest cases explain other findings, those of its key with a lower index are booked first,
  * and earlier culprits of its case are shrunk first. */
 static bool is_ready(const struct pending *p) {
-  if (!sf_subject_of(&p->c)->without) return true;
+  if (!sf_subject_of(&p->c)->takes_over) return true;
   bool ready = p->queue->first == p;
   for (const struct pending *other = p->sibling; other != p; other = other->sibling)
     ready &= !(other->place < p->place && other->shrinks_at_once && other->state != SHRUNK);
@@ -327,7 +327,8 @@ static int32_t next_shrink(struct campaign *k, struct pending *p, struct sf_job 
   p->state = SHRINKING;
   if (!sibling_shrinks(p)) k->shrinking_cases++;
   sf_campaign_shrink_job(job, k->options, p->index, &p->c, &p->outcome);
-  if (sf_subject_of(&p->c)->without) add_suspects(k, job, p);
+  if (k->options->seconds > 0) job->contrast_until = k->ledger.news.start + k->options->seconds;
+  if (sf_subject_of(&p->c)->takes_over) add_suspects(k, job, p);
   return 1;
 }
 

@@ -76,7 +76,7 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
                                  const struct sf_finding_story *story) {
   const struct sf_subject *subject = sf_subject_of(c);
   struct sf_text text = {0};
-  char line[SF_DIAGNOSIS_LINE_TEXT];
+  char line[SF_DIAGNOSIS_LINE_TEXT], why[SF_CONTRAST_LINE_TEXT];
   sf_line_append(&text, "verdict      %s (%s)\n", sf_verdict_name(outcome->verdict), sf_finding_class_name(outcome->cls));
   sf_line_append(&text, "signature    %s\n", outcome->signature);
   subject->tell(&text, c, outcome);
@@ -91,6 +91,8 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
   }
   if (outcome->finding_count > 1 + outcome->further_count)
     sf_text_append(&text, "findings     %d wrong tensors in this run\n", outcome->finding_count);
+  sf_contrast_line(why, story == NULL ? NULL : story->shrunk != NULL ? story->shrunk->contrast : story->contrast);
+  if (*why) sf_line_append(&text, "contrast     %s\n", why);
   if (story) append_story(&text, story);
   if (story && story->replay_path) {
     sf_text_append(&text, "replay       ");
@@ -103,6 +105,16 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
   }
   *out = text.data;
   return SF_OK;
+}
+
+const char *sf_finding_read_beside(struct sf_bytes *bytes, const char *path, const char *name) {
+  enum { BYTES_MAX = 1 << 20 };
+  char beside[SF_PATH_TEXT];
+  const char *slash = strrchr(path, '/');
+  const int folder = slash ? (int)(slash - path) + 1 : 0;
+  if (strcmp(path + folder, "min.json") != 0) return NULL;
+  if (snprintf(beside, sizeof beside, "%.*s%s", folder, path, name) >= (int)sizeof beside) return NULL;
+  return sf_bytes_read_file(bytes, beside, BYTES_MAX, NULL) == SF_OK ? (const char *)bytes->data : NULL;
 }
 
 void sf_finding_folder_name(char out[NAME_MAX + 1], const char *signature, int32_t number) {
@@ -147,6 +159,8 @@ enum sf_status sf_finding_write(const char *directory, const struct sf_case *c, 
   if (status == SF_OK && min && files & SF_FINDING_MIN && *min->script) status = write_text(directory, "script.py", min->script, error);
   if (status == SF_OK && min && files & SF_FINDING_MIN && *min->steps)
     status = write_text(directory, SF_FINDING_STEPS_FILE, min->steps, error);
+  if (status == SF_OK && min && files & SF_FINDING_MIN && *min->contrast)
+    status = write_text(directory, SF_CONTRAST_FILE, min->contrast, error);
   if (status != SF_OK || !(files & SF_FINDING_REPORT)) return status;
   snprintf(path, sizeof path, "%s/%s", directory, min ? "min.json" : "case.json");
   told.replay_path = path;

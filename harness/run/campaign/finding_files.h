@@ -1,5 +1,5 @@
-/* The files of a finding: <out>/<signature>[-N]/{case.json, min.json, shrink.txt, report.txt}, and script.py where a framework's worker
- * wrote one. */
+/* The files of a finding: <out>/<signature>[-N]/{case.json, min.json, contrast.json, shrink.txt, report.txt}, and script.py where a
+ * framework's worker wrote one. */
 #ifndef SF_RUN_FINDING_FILES_H
 #define SF_RUN_FINDING_FILES_H
 
@@ -19,6 +19,7 @@ struct sf_finding_story {
   uint64_t seed;
   int64_t index;
   const struct sf_job_result *shrunk; /* NULL, or how a SHRINK job ended */
+  const char *contrast;               /* without such a job: NULL, or what stands beside the case (SF_CONTRAST_FILE) */
 };
 /* The report for people: what failed, where first, by how much, and how to replay it. The caller frees *out with sf_free. */
 enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome,
@@ -29,7 +30,7 @@ void sf_finding_message(struct sf_text *out, const char *name, const char *what,
 /* "in 87 of at most 300 trials; minimal: yes", or why it was not shrunk. */
 void sf_finding_shrink_text(char *out, size_t size, const struct sf_job_result *shrunk);
 #define SF_FINDING_STEPS_FILE "shrink.txt"
-/* Which files of a folder a finding brings: the script and the steps of shrinking come with MIN, the report is of what is shown (the
+/* Which files of a folder a finding brings: script, steps of shrinking and contrast come with MIN, the report is of what is shown (the
  * smallest case where there is one).
  */
 enum { SF_FINDING_CASE = 1, SF_FINDING_MIN = 2, SF_FINDING_REPORT = 4, SF_FINDING_ALL = 7 };
@@ -37,6 +38,14 @@ enum { SF_FINDING_CASE = 1, SF_FINDING_MIN = 2, SF_FINDING_REPORT = 4, SF_FINDIN
  * what was seen. The story's replay_path is set in here. */
 enum sf_status sf_finding_write(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome,
                                 const struct sf_finding_story *story, unsigned files, struct sf_error *error) SF_MUST_USE;
+/* What is known of how a smallest case was found, as in a job's result; "" or NULL: not noted. */
+struct sf_shrunk_texts {
+  const char *steps, *contrast;
+};
+
+/* What stands beside a smallest case of this path, in a file of the folder; NULL where there is no such file, or the path is of another
+ * case. For sf_bytes_destroy. */
+const char *sf_finding_read_beside(struct sf_bytes *bytes, const char *path, const char *name);
 /* Name of a finding's folder: the signature, with '/' as '-'; a hash is added where another signature could have the same folder, or a name
  * is too long. number: 1, or "-2", "-3", ... is added: findings of that signature of other campaigns. */
 void sf_finding_folder_name(char out[NAME_MAX + 1], const char *signature, int32_t number);

@@ -232,6 +232,7 @@ static void add_finding(struct sf_ledger *ledger, int64_t index, const struct sf
         .diagnosis = shown->diagnosis,
         .shown = shown->shown,
         .steps = min ? min->steps : NULL,
+        .contrast = min ? min->contrast : NULL,
         .known = sf_known_has(&ledger->options->known, shown->signature) ||
                  (out_of_time && sf_known_may_cover(&ledger->options->known, outcome->shrink_key, c)),
     };

@@ -58,7 +58,8 @@ static enum sf_status add(void *context, const struct sf_store_finding *finding)
   sf_finding_directory(s->directory, sizeof s->directory, reading->out_dir, finding->signature, finding->folder);
   s->report = strdup(finding->report ? finding->report : "");
   s->what = strdup(finding->what ? finding->what : "");
-  if (!s->report || !s->what) return SF_ENOMEM;
+  s->contrast = strdup(finding->contrast ? finding->contrast : "");
+  if (!s->report || !s->what || !s->contrast) return SF_ENOMEM;
   snprintf(s->min_path, sizeof s->min_path, "%s/%s", s->directory, finding->min_json ? "min.json" : "case.json");
   return add_evidence(reading, finding);
 }
@@ -137,7 +138,8 @@ enum sf_status sf_signatures_read(struct sf_signatures *out, const struct sf_cam
 }
 
 void sf_signatures_destroy(struct sf_signatures *signatures) {
-  for (int32_t i = 0; i < signatures->count; i++) free(signatures->at[i].report), free(signatures->at[i].what);
+  for (int32_t i = 0; i < signatures->count; i++)
+    free(signatures->at[i].report), free(signatures->at[i].what), free(signatures->at[i].contrast);
   sf_free(signatures->at);
   memset(signatures, 0, sizeof *signatures);
 }

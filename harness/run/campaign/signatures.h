@@ -15,6 +15,7 @@ struct sf_signature {
   int32_t cause;                 /* index of the first signature of its cause (causes.h): its own where it is that */
   struct sf_diagnosis diagnosis; /* of the smallest case; text "" when there is none */
   char *report, *what;           /* as in report.txt; what is wrong, in a line; owned */
+  char *contrast;                /* why the smallest case fails (process/contrast_text.h), or ""; owned */
   char directory[SF_PATH_TEXT - 16], min_path[SF_PATH_TEXT]; /* the finding's folder, and in it the file of the smallest case */
 };
 

@@ -82,13 +82,19 @@ static int report(const struct sf_case *c, const struct sf_outcome *outcome, con
   const bool json = flags->common.json;
   FILE *const to = sf_people(json);
   struct sf_error error = {SF_OK, ""};
+  struct sf_bytes contrast = {0};
   char *text = NULL;
   if (outcome->status != SF_OK) {
     error = sf_outcome_error(outcome);
     return sf_exit_failure(outcome->status, &error);
   }
   if (outcome->verdict == SF_VERDICT_FINDING) {
-    if (sf_finding_report(&text, c, outcome, NULL) != SF_OK) return 3;
+    const bool is_smallest = c->expect.present && sf_outcome_as_expected(outcome, &c->expect);
+    const struct sf_finding_story story = {
+        .contrast = is_smallest ? sf_finding_read_beside(&contrast, flags->files.items[0], SF_CONTRAST_FILE) : NULL};
+    const enum sf_status made = sf_finding_report(&text, c, outcome, &story);
+    sf_bytes_destroy(&contrast);
+    if (made != SF_OK) return 3;
     sf_print_lines(to, text);
   } else {
     sf_print(to, "verdict      %s%s%s\n", sf_verdict_name(outcome->verdict), *outcome->text ? ": " : "", outcome->text);

@@ -125,33 +125,26 @@ static enum sf_status show(void *context, struct sf_evidence *evidence, struct s
   return status == SF_OK ? sf_case_show(evidence, outcome, job, &page->pool, error) : status;
 }
 
-/* What stands beside a smallest case; NULL where there is no such file. For sf_bytes_destroy. */
-static const char *read_steps(struct sf_bytes *bytes, const char *path) {
-  enum { STEPS_BYTES_MAX = 1 << 20 };
-  char steps[SF_PATH_TEXT];
-  const char *slash = strrchr(path, '/');
-  const int folder = slash ? (int)(slash - path) + 1 : 0;
-  if (strcmp(path + folder, "min.json") != 0) return NULL;
-  if (snprintf(steps, sizeof steps, "%.*s%s", folder, path, SF_FINDING_STEPS_FILE) >= (int)sizeof steps) return NULL;
-  return sf_bytes_read_file(bytes, steps, STEPS_BYTES_MAX, NULL) == SF_OK ? (const char *)bytes->data : NULL;
-}
-
 static enum sf_status fill_of_case(struct sf_report *report, const struct page *page, const struct sf_case *c,
                                    const struct sf_outcome *outcome, const struct sf_evidence *evidence, struct sf_error *error) {
   struct sf_replay_way way = {0};
-  struct sf_bytes steps = {0};
+  struct sf_bytes steps = {0}, contrast = {0};
   char *text = NULL;
   const bool is_finding = outcome->verdict == SF_VERDICT_FINDING;
-  if (is_finding && sf_finding_report(&text, c, outcome, NULL) != SF_OK) return sf_error_set(error, SF_ENOMEM, "out of memory");
+  const struct sf_shrunk_texts shrunk = {.steps = sf_finding_read_beside(&steps, page->in, SF_FINDING_STEPS_FILE),
+                                         .contrast = sf_finding_read_beside(&contrast, page->in, SF_CONTRAST_FILE)};
+  const struct sf_finding_story story = {.contrast = shrunk.contrast};
+  if (is_finding && sf_finding_report(&text, c, outcome, &story) != SF_OK) return sf_error_set(error, SF_ENOMEM, "out of memory");
   const enum sf_status status = sf_common_replay_way(&way, &page->flags->common);
   const struct sf_case_told told = {.name = is_finding ? outcome->signature : page->in,
                                     .path = page->in,
                                     .way = &way,
                                     .text = text ? text : outcome->text,
                                     .evidence = evidence,
-                                    .steps = read_steps(&steps, page->in)};
+                                    .shrunk = shrunk};
   sf_case_report(report, c, outcome, &told);
   sf_bytes_destroy(&steps);
+  sf_bytes_destroy(&contrast);
   sf_replay_way_clear(&way);
   sf_free(text);
   return status;

@@ -76,6 +76,7 @@ static int shrink(const struct sf_case *c, const struct shrink_flags *flags, con
   }
   job.kind = SF_JOB_SHRINK;
   job.budget = sf_common_shrink_budget(&flags->common, sf_subject_of(c));
+  job.contrast = SF_CONTRAST_BUDGET;
   job.was_hang = result.outcome.cls == SF_CLASS_HANG;
   memcpy(job.shrink_key, result.outcome.shrink_key, sizeof job.shrink_key);
   status = sf_pool_run_one(pool, &job, &result);

@@ -6,6 +6,7 @@
 #include "harness/run/trial/case_size.h"
 #include "harness/spec/mesh.h"
 #include "harness/tensor/shard_map.h"
+#include "targets/builtin/faults/plants.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -170,6 +171,22 @@ static void describe_size(struct sf_text *out, const struct sf_case *c, const st
                  sf_case_size_total(size) / gib, size.ranks / gib, size.reference / gib, size.trace / gib);
 }
 
+static void append_minimal(struct sf_text *out, const struct sf_plant_minimal *minimal, const char *before) {
+  if (minimal->ranks > 0)
+    sf_text_append(out, "%s%" PRId64 " rank%s, %" PRId64 " layer%s%s%s", before, minimal->ranks, minimal->ranks == 1 ? "" : "s",
+                   minimal->layers, minimal->layers == 1 ? "" : "s", *minimal->fields ? ", " : "", minimal->fields);
+}
+
+/* What the table of planted bugs says of the case. */
+static void describe_plant(struct sf_text *out, const struct sf_case *c) {
+  const struct sf_plant *plant = sf_plant_find(c->plant);
+  if (plant == NULL) return;
+  sf_text_append(out, "plant      %s, which this case %s show; smallest: ", plant->id, sf_plant_is_triggered(plant, c) ? "can" : "cannot");
+  append_minimal(out, &plant->minimal, "");
+  append_minimal(out, &plant->also, "; or ");
+  sf_text_append(out, "\n");
+}
+
 static void describe_mesh(struct sf_text *out, struct grouping *g, bool has_experts) {
   static const enum sf_axis axes[] = {SF_AXIS_TP, SF_AXIS_CP, SF_AXIS_DP, SF_AXIS_PP}, expert_axes[] = {SF_AXIS_TP, SF_AXIS_EP, SF_AXIS_DP};
   static const char *const expert_names[] = {"etp", "ep", "edp"};
@@ -214,6 +231,7 @@ enum sf_status sf_describe_case(struct sf_text *out, const struct sf_case *c, st
   if (status == SF_OK) {
     describe_model(out, c);
     describe_training(out, c);
+    describe_plant(out, c);
     describe_size(out, c, catalog);
     describe_layout(out, "layout    ", c);
     describe_ranks(out, c, catalog, ranks, seen);

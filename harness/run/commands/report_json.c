@@ -113,14 +113,21 @@ static json_t *shrunk_of(const struct sf_signature *s) {
                            : json_null();
 }
 
+/* null: it was not looked for. */
+static json_t *contrast_of(const char *contrast) {
+  json_t *object = contrast && *contrast ? json_loads(contrast, 0, NULL) : NULL;
+  return object ? object : json_null();
+}
+
 static json_t *signatures_of(const struct sf_signatures *signatures) {
   json_t *array = json_array();
   for (int32_t i = 0; i < signatures->count; i++) {
     const struct sf_signature *s = &signatures->at[i];
-    json_array_append_new(array, json_pack("{s:o, s:o, s:I, s:I, s:b, s:o, s:o, s:o}", "signature", sf_json_text(s->signature), "cause",
-                                           sf_json_text(signatures->at[s->cause].signature), "count", (json_int_t)s->count, "first_index",
-                                           (json_int_t)s->first_index, "known", s->known, "diagnosis", sf_json_diagnosis(&s->diagnosis),
-                                           "min", sf_json_text(s->min_path), "shrunk", shrunk_of(s)));
+    json_array_append_new(array,
+                          json_pack("{s:o, s:o, s:I, s:I, s:b, s:o, s:o, s:o, s:o}", "signature", sf_json_text(s->signature), "cause",
+                                    sf_json_text(signatures->at[s->cause].signature), "count", (json_int_t)s->count, "first_index",
+                                    (json_int_t)s->first_index, "known", s->known, "diagnosis", sf_json_diagnosis(&s->diagnosis), "min",
+                                    sf_json_text(s->min_path), "shrunk", shrunk_of(s), "contrast", contrast_of(s->contrast)));
   }
   return array;
 }
@@ -188,9 +195,9 @@ static json_t *plant_of(const struct sf_power_search *searches, int32_t seeds) {
 }
 
 json_t *sf_json_of_shrink(const struct sf_job_result *result, const struct sf_case *min, const char *min_path) {
-  return json_pack("{s:s, s:o, s:o, s:i, s:i, s:b, s:o}", "verdict", sf_verdict_name(SF_VERDICT_FINDING), "signature",
+  return json_pack("{s:s, s:o, s:o, s:i, s:i, s:b, s:o, s:o}", "verdict", sf_verdict_name(SF_VERDICT_FINDING), "signature",
                    sf_json_text(result->min_outcome.signature), "min", sf_json_text(min_path), "evaluations", result->evaluations, "budget",
-                   result->budget, "minimal", result->minimal, "case", sf_json_of_case(min));
+                   result->budget, "minimal", result->minimal, "case", sf_json_of_case(min), "contrast", contrast_of(result->contrast));
 }
 
 json_t *sf_json_of_no_shrink(const char *verdict, int32_t evaluations) {

@@ -55,5 +55,5 @@ void sf_case_report(struct sf_report *report, const struct sf_case *c, const str
   item->has_command = true;
   sf_report_case(item, told->path);
   sf_replay_append(&item->next, told->path, told->way, 0);
-  if (told->evidence) sf_figures_of_outcome(&item->figures, c, outcome, told->evidence, told->steps);
+  if (told->evidence) sf_figures_of_outcome(&item->figures, c, outcome, told->evidence, told->shrunk);
 }

@@ -19,7 +19,7 @@ struct sf_case_told {
   const struct sf_replay_way *way;    /* NULL, or what a replay needs beside it */
   const char *text;                   /* the report for people */
   const struct sf_evidence *evidence; /* NULL: no figures */
-  const char *steps;                  /* of shrinking; NULL: not known */
+  struct sf_shrunk_texts shrunk;
 };
 /* Fills a report that has a title with the one item that the case is. One that could not be judged counts as an error, not as a pass. */
 void sf_case_report(struct sf_report *report, const struct sf_case *c, const struct sf_outcome *outcome, const struct sf_case_told *told);

@@ -31,12 +31,19 @@ static const char *kind_meaning(int32_t kind) {
 
 static void append_cause(struct sf_text *out, const struct sf_finding_view *view) {
   const struct sf_diagnosis *diagnosis = &view->culprit->diagnosis;
+  char why[SF_CONTRAST_LINE_TEXT];
   sf_text_append(out, "<div class=\"cause\">\n<p class=\"note\">Cause</p>\n<p class=\"lead\">");
   sf_html_append(out, "%s", *diagnosis->text ? diagnosis->text : "No simple cause was looked for or found.");
   sf_text_append(out, "</p>\n");
   if (view->pattern && *view->pattern) {
     sf_text_append(out, "<p>Pattern: ");
     sf_html_append(out, "%s", view->pattern);
+    sf_text_append(out, "</p>\n");
+  }
+  sf_contrast_line(why, view->shrunk.contrast);
+  if (*why) {
+    sf_text_append(out, "<p>Contrast: ");
+    sf_html_append(out, "%s", why);
     sf_text_append(out, "</p>\n");
   }
   sf_text_append(out, "</div>\n");
@@ -97,7 +104,8 @@ void sf_figures_of_finding(struct sf_text *out, const struct sf_finding_view *vi
   if (picture) sf_figure_values(out, picture);
   sf_figure_network(out, view);
   sf_figure_ranks(out, view->evidence, culprit->signature, picture, worst);
-  sf_figure_steps(out, view->steps);
+  sf_figure_contrast(out, view->shrunk.contrast);
+  sf_figure_steps(out, view->shrunk.steps);
 }
 
 enum sf_status sf_figures_of_check(struct sf_text *out, const struct sf_check_report *report, const struct sf_trace_set *candidate) {
@@ -120,7 +128,7 @@ enum sf_status sf_figures_of_check(struct sf_text *out, const struct sf_check_re
 }
 
 void sf_figures_of_outcome(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome,
-                           const struct sf_evidence *evidence, const char *steps) {
+                           const struct sf_evidence *evidence, struct sf_shrunk_texts shrunk) {
   const struct sf_culprit culprit = sf_outcome_told_of(outcome);
   struct sf_evidence layout = {0};
   const struct sf_finding_view view = {.culprit = &culprit,
@@ -130,7 +138,7 @@ void sf_figures_of_outcome(struct sf_text *out, const struct sf_case *c, const s
                                        .label = outcome->label,
                                        .c = c,
                                        .evidence = evidence->ranks > 0 ? evidence : &layout,
-                                       .steps = steps};
+                                       .shrunk = shrunk};
   if (evidence->ranks == 0) sf_evidence_of_layout(&layout, c);
   if (outcome->verdict == SF_VERDICT_FINDING)
     sf_figures_of_finding(out, &view);

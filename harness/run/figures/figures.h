@@ -4,6 +4,7 @@
 #ifndef SF_RUN_FIGURES_H
 #define SF_RUN_FIGURES_H
 
+#include "harness/run/campaign/finding_files.h"
 #include "harness/run/campaign/signatures.h"
 #include "harness/run/evidence/evidence.h"
 
@@ -14,14 +15,14 @@ struct sf_finding_view {
   const char *pattern, *label;        /* as in an outcome; "" */
   const struct sf_case *c;            /* NULL: a trace */
   const struct sf_evidence *evidence; /* without tensors: the run did not come to its end, or nobody kept any */
-  const char *steps;                  /* of shrinking, as in a job's result; "" or NULL: not noted */
+  struct sf_shrunk_texts shrunk;
 };
 
-/* Cause, worst element, values, network, ranks, the way of the shrinker: in the order in which one reads them. */
+/* Cause, worst element, values, network, ranks, contrast, the way of the shrinker: in the order in which one reads them. */
 void sf_figures_of_finding(struct sf_text *out, const struct sf_finding_view *view);
 /* The same of what a case showed. */
 void sf_figures_of_outcome(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome,
-                           const struct sf_evidence *evidence, const char *steps);
+                           const struct sf_evidence *evidence, struct sf_shrunk_texts shrunk);
 /* The same of a judged trace, its errors by layer and step first. SF_ENOMEM. */
 enum sf_status sf_figures_of_check(struct sf_text *out, const struct sf_check_report *report,
                                    const struct sf_trace_set *candidate) SF_MUST_USE;
@@ -43,6 +44,8 @@ void sf_figure_network(struct sf_text *out, const struct sf_finding_view *view);
 /* The ranks in the groups over which the signature's axes run, and what each holds of the tensor. picture: NULL, or of it. */
 void sf_figure_ranks(struct sf_text *out, const struct sf_evidence *evidence, const char *signature, const struct sf_picture *picture,
                      int32_t rank);
+/* The fields that matter, with the values that failed and those that passed; on demand all others. */
+void sf_figure_contrast(struct sf_text *out, const char *contrast);
 /* The steps of shrinking. */
 void sf_figure_steps(struct sf_text *out, const char *steps);
 

@@ -24,7 +24,7 @@ static bool runs_again(const struct sf_store_finding *finding) {
 }
 
 /* Runs a job's case once more, unless it could not be read (status, error), and adds what it shows. */
-static void add_case(struct sf_report_item *item, const struct sf_figures_source *source, struct sf_job *job, const char *steps,
+static void add_case(struct sf_report_item *item, const struct sf_figures_source *source, struct sf_job *job, struct sf_shrunk_texts shrunk,
                      enum sf_status status, struct sf_error error) {
   static struct sf_outcome outcome;
   struct sf_evidence evidence = {0};
@@ -41,7 +41,7 @@ static void add_case(struct sf_report_item *item, const struct sf_figures_source
   else if (outcome.verdict != SF_VERDICT_FINDING)
     say(&item->figures, "Run again for this page, the case did not fail: %s.", sf_verdict_name(outcome.verdict));
   else
-    sf_figures_of_outcome(&item->figures, &job->c, &outcome, &evidence, steps);
+    sf_figures_of_outcome(&item->figures, &job->c, &outcome, &evidence, shrunk);
   sf_evidence_destroy(&evidence);
 }
 
@@ -56,7 +56,7 @@ static void add_finding(struct sf_report_item *item, const struct sf_figures_sou
   memset(&job, 0, sizeof job);
   snprintf(job.shrink_key, sizeof job.shrink_key, "%s", finding->shrink_key);
   const enum sf_status status = sf_case_from_json(&job.c, json, strlen(json), "", &error);
-  add_case(item, source, &job, finding->steps, status, error);
+  add_case(item, source, &job, (struct sf_shrunk_texts){finding->steps, finding->contrast}, status, error);
 }
 
 /* Of the corpus: the item's name is the case's file. */
@@ -65,7 +65,7 @@ static void add_corpus_case(struct sf_report_item *item, const struct sf_figures
   struct sf_error error = {SF_OK, ""};
   memset(&job, 0, sizeof job);
   const enum sf_status status = sf_case_read(&job.c, item->name.data, &error);
-  add_case(item, source, &job, NULL, status, error);
+  add_case(item, source, &job, (struct sf_shrunk_texts){0}, status, error);
 }
 
 /* A case of the corpus that failed, or a finding that the store has. store: NULL, or open. *shown: how many items have pictures so far. */

@@ -3,6 +3,7 @@
 #include "harness/base/alloc.h"
 #include "harness/base/hash.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,10 @@ static int32_t bins(struct sf_range out[SF_BINS_MAX], const struct sf_table *tab
 
 static void append(struct sf_text *out, const struct sf_table *table, int32_t field, struct sf_range range) {
   const struct sf_description *description = description_of(table);
+  if (sf_table_has(table, field, SF_TRAIT_NUMBER)) { /* the description has no field for the seed */
+    sf_text_append(out, "seed=%" PRId64, range.lo);
+    return;
+  }
   char *first = sf_description_choice_text(description, field, range.lo), *last = sf_description_choice_text(description, field, range.hi);
   const bool is_one = range.lo == range.hi;
   sf_text_append(out, "%s=%s%s%s", sf_description_field_path(description, field), first ? first : "?", is_one ? "" : "..",
@@ -106,6 +111,22 @@ static void append(struct sf_text *out, const struct sf_table *table, int32_t fi
                         : "?");
   free(first);
   free(last);
+}
+
+/* A field is a number if all of its choices are; a long range is what its ends are. */
+static bool number(int64_t *out, const struct sf_table *table, int32_t field, int64_t value) {
+  const struct sf_description *description = description_of(table);
+  const int64_t count = sf_description_choice_count(description, field), step = count < SF_DOMAIN_MAX ? 1 : count - 1;
+  bool all = count > 1;
+  for (int64_t i = 0; all && i < count; i += step) {
+    json_t *choice = sf_description_choice(description, field, i);
+    all = json_is_integer(choice);
+    json_decref(choice);
+  }
+  json_t *own = all ? sf_description_choice(description, field, value) : NULL;
+  if (own) *out = json_integer_value(own);
+  json_decref(own);
+  return own != NULL;
 }
 
 /* --- cases ------------------------------------------------------------------------------------------------------ */
@@ -183,6 +204,7 @@ static const struct sf_table_kind frameworks = {.domain = domain,
                                                 .bins_least = 1,
                                                 .row_sizes = row_sizes,
                                                 .append = append,
+                                                .number = number,
                                                 .to_case = to_case,
                                                 .of_case = of_case,
                                                 .explain = explain,

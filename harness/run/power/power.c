@@ -94,6 +94,7 @@ static int32_t next_of_search(struct power *p, int32_t number, struct sf_job *jo
 static int32_t next_shrink(struct power *p, int32_t number, struct sf_job *job) {
   struct sf_power_search *search = &p->result->searches[number];
   sf_campaign_shrink_job(job, &p->options->campaign, tag_of(number, search->found_at), &search->c, &search->outcome);
+  job->contrast = 0;
   p->progress[number].state = SHRINKING;
   return 1;
 }

@@ -55,7 +55,7 @@ static double deadline_of(const struct sf_pool_options *options, const struct sf
   const double one = job->deadline > 0 && !sf_subject_of(&job->c)->has_own_deadlines ? job->deadline : sf_pool_deadline(options, &job->c);
   /* A shrink job watches its own trials, each of which may stand still for ten times its seconds; this bound only guards against our own
    * faults. */
-  return job->kind == SF_JOB_SHRINK ? 10 * (20 + job->budget + 2) * one : one;
+  return job->kind == SF_JOB_SHRINK ? 10 * (20 + job->budget + job->contrast + 2) * one : one;
 }
 
 /* Sends the process its unanswered jobs; starts a fresh one if the process is gone or is of the other kind. A framework's process does both

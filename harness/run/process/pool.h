@@ -8,6 +8,7 @@
 #include "generators/codec.h"
 #include "generators/shrink.h"
 #include "harness/device/device.h"
+#include "harness/run/process/contrast_text.h"
 #include "harness/run/process/shrink_steps.h"
 #include "harness/run/trial/outcome.h"
 
@@ -34,12 +35,14 @@ enum sf_shrink_end {
 enum { SF_JOB_BLOCK_MAX = 16, SF_SCRIPT_TEXT = 24576, SF_JOB_SUSPECTS_MAX = 4 };
 
 struct sf_job {
-  int64_t tag;     /* the caller's; of a range the index of its first case */
-  int64_t range;   /* 0; or RUN: so many cases of the pool's operations, which the process draws; c has their target
-                      and, as its seed, the campaign's (sf_job_of_range) */
-  int32_t kind;    /* enum sf_job_kind */
-  int32_t budget;  /* SHRINK: evaluations at most; 0 = confirm only */
-  double deadline; /* seconds that one trial may take; <= 0: by its size (sf_pool_deadline) */
+  int64_t tag;           /* the caller's; of a range the index of its first case */
+  int64_t range;         /* 0; or RUN: so many cases of the pool's operations, which the process draws; c has their target
+                            and, as its seed, the campaign's (sf_job_of_range) */
+  int32_t kind;          /* enum sf_job_kind */
+  int32_t budget;        /* SHRINK: evaluations at most; 0 = confirm only */
+  int32_t contrast;      /* SHRINK: trials at most that say why the smallest case fails (generators/contrast.h); 0: none */
+  double contrast_until; /* SHRINK: none of them begins later, as sf_clock_seconds tells the time; 0: no limit */
+  double deadline;       /* seconds that one trial may take; <= 0: by its size (sf_pool_deadline) */
   struct sf_case c;
   char shrink_key[SF_SHRINK_KEY_TEXT]; /* SHRINK: what was found, and must be found again. RUN: the culprit to tell of if it is there; "":
                                           the one that the case expects */
@@ -74,6 +77,7 @@ struct sf_job_result {
   int32_t evaluations, budget; /* SHRINK: trials that shrinking took, of at most so many */
   bool minimal;                /* false: the budget ran out first */
   char steps[SF_STEPS_TEXT];   /* SHRINK: its way (shrink_steps.h) */
+  char contrast[SF_CONTRAST_TEXT]; /* SHRINK: why min fails (contrast_text.h); "": nobody asked */
 };
 
 struct sf_pool_options {

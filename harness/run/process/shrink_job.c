@@ -1,4 +1,5 @@
-/* Confirms and shrinks one finding, in a process that starts further processes. */
+/* Confirms and shrinks one finding, and says why it fails, in a process that starts further processes. */
+#include "harness/base/system/clock.h"
 #include "harness/run/framework/framework.h"
 #include "harness/run/process/subject.h"
 
@@ -7,6 +8,8 @@
 
 /* At most this many runs of a case may die, for a confirmation and for a candidate. */
 enum { CONFIRM_ATTEMPTS = 3, CANDIDATE_ATTEMPTS = 2 };
+
+#define TIME_IS_OVER "the time of the campaign is over"
 
 struct shrink_loop {
   struct sf_pool *pool;
@@ -63,12 +66,18 @@ static bool still_fails(void *ctx, const struct sf_case *c) {
 }
 
 static void shrink(struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_job_result *result) {
+  static struct sf_subject_table of;
+  const struct sf_job *job = loop->job;
+  const struct sf_subject *subject = sf_subject_of(&job->c);
+  const bool is_capped = job->was_hang && subject->slow_budget > 0 && job->budget > subject->slow_budget;
   struct sf_shrink_report report;
   memset(&report, 0, sizeof report);
   struct sf_case min;
   loop->last = result->min_outcome;
-  loop->best = loop->job->c;
-  const enum sf_status status = sf_subject_of(&loop->job->c)->shrink(&min, loop->job, options, still_fails, loop, &report);
+  loop->best = job->c;
+  enum sf_status status = subject->table(&of, &job->c, options, job->was_hang ? SF_TABLE_SHRINK_SLOWLY : SF_TABLE_SHRINK);
+  if (status == SF_OK)
+    status = sf_shrink_run(&min, &job->c, &of.table, still_fails, loop, is_capped ? subject->slow_budget : job->budget, &report);
   if (status != SF_OK) return;
   result->min = min;
   result->min_outcome = loop->last;
@@ -107,6 +116,64 @@ static void diagnose(struct shrink_loop *loop, const struct sf_pool_options *opt
   result->min_outcome.diagnosis = outcome.diagnosis;
 }
 
+/* --- contrast ---------------------------------------------------------------------------------------------------- */
+
+struct contrast_loop {
+  struct shrink_loop *shrink;
+  const struct sf_pool_options *options;
+  double seconds;  /* after which a trial of the smallest case counts as hung */
+  const char *cut; /* why it ended early */
+};
+
+/* Neighbours that may take much longer than the smallest case are left out. */
+static bool allows(void *ctx, const struct sf_case *c) {
+  static const double LONGER = 1.2; /* most of that time does not depend on the case */
+  const struct contrast_loop *loop = ctx;
+  return sf_pool_deadline(loop->options, c) <= LONGER * loop->seconds;
+}
+
+/* A case that hangs would take its deadline, and its neighbours may hang too. */
+static bool ask(void *ctx, enum sf_contrast_answer *answer, const struct sf_case *c) {
+  struct contrast_loop *loop = ctx;
+  const struct sf_job *job = loop->shrink->job;
+  struct sf_outcome outcome;
+  if (job->contrast_until > 0 && sf_clock_seconds() >= job->contrast_until)
+    loop->cut = TIME_IS_OVER;
+  else if (!run_case(loop->shrink->pool, c, job->shrink_key, loop->shrink->deadline, false, NULL, &outcome))
+    loop->cut = "no process could be started";
+  else if (outcome.status == SF_OK && outcome.verdict == SF_VERDICT_FINDING && outcome.cls == SF_CLASS_HANG)
+    loop->cut = "a neighbour of the case hangs";
+  if (loop->cut != NULL) return false;
+  const bool fails = same_failure(&outcome, job->shrink_key) || (outcome.status == SF_OK && outcome.verdict == SF_VERDICT_FINDING &&
+                                                                 sf_outcome_shown_has(outcome.shown, job->shrink_key));
+  const bool passes = outcome.status == SF_OK && outcome.verdict == SF_VERDICT_PASS;
+  *answer = fails ? SF_CONTRAST_FAILS : passes ? SF_CONTRAST_PASSES : SF_CONTRAST_UNCLEAR;
+  return true;
+}
+
+/* Why the smallest case has no contrast; NULL: it gets one. */
+static const char *no_contrast(const struct sf_job *job, const struct sf_pool_options *options, const struct sf_outcome *min) {
+  if (min->cls == SF_CLASS_HANG) return "each trial would take the whole deadline";
+  if (options->launcher && sf_outcome_breaks_ranks(min)) return "each trial would take a new set of ranks";
+  return job->contrast_until > 0 && sf_clock_seconds() >= job->contrast_until ? TIME_IS_OVER : NULL;
+}
+
+/* Says why the smallest case fails. A failure here changes no verdict. */
+static void contrast(struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_job_result *result) {
+  static struct sf_subject_table of;
+  static struct sf_contrast found;
+  struct contrast_loop asking = {.shrink = loop, .options = options, .seconds = sf_pool_deadline(options, &result->min)};
+  const struct sf_contrast_asker asker = {.ask = ask, .allows = allows, .ctx = &asking};
+  const struct sf_job *job = loop->job;
+  const char *reason = no_contrast(job, options, &result->min_outcome);
+  if (job->contrast == 0 || job->budget == 0) return;
+  if (reason != NULL)
+    sf_contrast_write_skipped(result->contrast, reason);
+  else if (sf_subject_of(&job->c)->table(&of, &job->c, options, SF_TABLE_CONTRAST) == SF_OK &&
+           sf_contrast_run(&found, &result->min, &of.table, &asker, job->contrast) == SF_OK)
+    sf_contrast_write(result->contrast, &found, &of.table, found.cut_short ? asking.cut : NULL);
+}
+
 /* Runs the case again, in another process whenever one dies: only a run that reaches its end can show that the case does not fail in the
  * same way. False: it did not fail so, or no run reached its end; result->end and result->outcome say which. */
 static bool confirm(struct shrink_loop *loop, struct sf_job_result *result) {
@@ -128,6 +195,7 @@ static bool confirm(struct shrink_loop *loop, struct sf_job_result *result) {
  * is then the smallest case. What they do not explain is shrunk from a case that lacks them all. */
 static bool is_explained(struct shrink_loop *loop, struct sf_job *job, const struct sf_pool_options *options,
                          struct sf_job_result *result) {
+  static struct sf_subject_table of;
   const struct sf_subject *subject = sf_subject_of(&job->c);
   struct sf_outcome before = result->outcome;
   loop->last = before;
@@ -137,7 +205,8 @@ static bool is_explained(struct shrink_loop *loop, struct sf_job *job, const str
     struct sf_case rest;
     if (!subject->contains(&job->c, suspect)) continue;
     result->evaluations += 2;
-    if (subject->without(&rest, &job->c, suspect, options) && still_fails(loop, &rest)) {
+    const bool has_table = subject->table(&of, &job->c, options, SF_TABLE_SHRINK) == SF_OK;
+    if (has_table && sf_shrink_without(&of.table, &rest, &job->c, suspect) && still_fails(loop, &rest)) {
       job->c = rest;
       before = loop->last;
       continue;
@@ -165,6 +234,7 @@ static void confirm_and_shrink(struct shrink_loop *loop, struct sf_job *shrunk, 
     shrink(loop, options, result);
   }
   diagnose(loop, options, result);
+  contrast(loop, options, result);
 }
 
 void sf_shrink_job(struct sf_pool **kept, const struct sf_pool_options *options, const struct sf_job *job, struct sf_job_result *result) {

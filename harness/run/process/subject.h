@@ -4,9 +4,22 @@
 #define SF_RUN_SUBJECT_H
 
 #include "harness/base/bytes.h"
+#include "harness/run/framework/framework_table.h"
+#include "harness/run/opfuzz/op_table.h"
 #include "harness/run/process/process.h"
 
 struct sf_operation_bench;
+
+/* What a table is for. SLOWLY: a trial takes its whole deadline. CONTRAST: neighbours may have values that a campaign was told not to draw.
+ */
+enum sf_table_purpose { SF_TABLE_SHRINK, SF_TABLE_SHRINK_SLOWLY, SF_TABLE_CONTRAST };
+/* A table, and what the subject makes it from. The table borrows the rest: it must not move. */
+struct sf_subject_table {
+  struct sf_table table;
+  struct sf_space space;
+  struct sf_choice_space choices;
+  struct sf_op_table operation;
+};
 
 /* What a process keeps from one job to the next. */
 struct sf_workbench {
@@ -23,12 +36,14 @@ struct sf_workbench {
 struct sf_subject {
   const char *noun;       /* what a case's judgement counts: "tensors" */
   int32_t shrink_budget;  /* trials spent on one finding, unless the command line says how many */
+  int32_t slow_budget;    /* at most so many where a trial takes its whole deadline; 0: as many as otherwise */
   bool has_ranks;         /* a case is of a model on ranks, and has layers and features */
   bool can_isolate;       /* a case that runs end to end can also run module by module */
   bool has_own_deadlines; /* whoever runs its trials ends them: no other deadline applies */
   bool counts_starving;   /* the deadline of a trial counts the time in which its process could have run */
   bool keeps_processes;   /* a process takes seconds to start: one that has run a trial also shrinks */
   bool shrinks_key_once;  /* a key is a signature: a second finding of it is not shrunk to see whether it is another one */
+  bool takes_over;        /* trials cost much: a finding that an earlier smallest case explains is not shrunk again */
   /* Whether what the file of a case names exists, and the case fits it; may settle its target. path: of the file, for errors. NULL: only
    * its process can tell. SF_EINPUT names path and field. */
   enum sf_status (*check)(struct sf_case *c, const struct sf_pool_options *options, const char *path, struct sf_error *error);
@@ -41,11 +56,10 @@ struct sf_subject {
   void (*run)(struct sf_workbench *bench, const struct sf_job *job, struct sf_job_result *result);
   /* In the parent: the failure of a process that died in the first unanswered job's case, or was stuck in it (hang). */
   void (*outcome_of_death)(struct sf_process *process, const struct sf_pool_options *options, bool hang, struct sf_outcome *outcome);
-  /* As sf_shrink_run, from job->c. */
-  enum sf_status (*shrink)(struct sf_case *min, const struct sf_job *job, const struct sf_pool_options *options,
-                           bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, struct sf_shrink_report *report);
-  /* As sf_shrink_without. NULL: shrinking costs so little that every finding is shrunk by itself. */
-  bool (*without)(struct sf_case *out, const struct sf_case *c, const struct sf_case *trigger, const struct sf_pool_options *options);
+  /* The table of the case and its neighbours: on no more ranks than the space of the options allows, or of a framework or a launched set
+   * than the case has. Fails where the target is not there any more. */
+  enum sf_status (*table)(struct sf_subject_table *out, const struct sf_case *c, const struct sf_pool_options *options,
+                          enum sf_table_purpose purpose);
   /* Lines of a report: what was wrong and where, or how far off what passed was; then what kind of case it is. */
   void (*tell)(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome);
   void (*tell_case)(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome);

@@ -56,17 +56,12 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
 }
 
 /* Only the framework's worker knows its fields. */
-static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, const struct sf_pool_options *options,
-                             bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, struct sf_shrink_report *report) {
-  const struct sf_choice_space space = {.description = options->description, .ranks_max = (int32_t)sf_case_ranks(&job->c)};
-  const struct sf_table table = sf_framework_table(&space);
-  return sf_shrink_run(min, &job->c, &table, still_fails, ctx, job->budget, report);
-}
-
-static bool without(struct sf_case *out, const struct sf_case *c, const struct sf_case *trigger, const struct sf_pool_options *options) {
-  const struct sf_choice_space space = {.description = options->description, .ranks_max = (int32_t)sf_case_ranks(c)};
-  const struct sf_table table = sf_framework_table(&space);
-  return sf_shrink_without(&table, out, c, trigger);
+static enum sf_status table(struct sf_subject_table *out, const struct sf_case *c, const struct sf_pool_options *options,
+                            enum sf_table_purpose purpose) {
+  (void)purpose;
+  out->choices = (struct sf_choice_space){.description = options->description, .ranks_max = (int32_t)sf_case_ranks(c)};
+  out->table = sf_framework_table(&out->choices);
+  return SF_OK;
 }
 
 static void tell_case(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome) {
@@ -83,10 +78,10 @@ const struct sf_subject sf_subject_framework = {.noun = "tensors",
                                                 .has_own_deadlines = true,
                                                 .contains = sf_framework_case_contains,
                                                 .keeps_processes = true,
+                                                .takes_over = true,
                                                 .seconds = seconds,
                                                 .run = run,
                                                 .outcome_of_death = sf_ranks_outcome_of_death,
-                                                .shrink = shrink,
-                                                .without = without,
+                                                .table = table,
                                                 .tell = sf_layers_tell,
                                                 .tell_case = tell_case};

@@ -114,10 +114,15 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
   if (job->flat_bound) ask_flat_bound(engine, &job->c, &result->outcome);
 }
 
-static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, const struct sf_pool_options *options,
-                             bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, struct sf_shrink_report *report) {
-  const struct sf_table table = sf_layers_table(options->space);
-  return sf_shrink_run(min, &job->c, &table, still_fails, ctx, job->budget, report);
+static enum sf_status table(struct sf_subject_table *out, const struct sf_case *c, const struct sf_pool_options *options,
+                            enum sf_table_purpose purpose) {
+  out->space = *options->space;
+  if (purpose == SF_TABLE_CONTRAST) {
+    for (int i = 0; i < SF_CASE_DRAWN; i++) out->space.is_set[i] &= out->space.is_limited[i];
+    if (options->launcher) out->space.max_ranks = sf_case_ranks(c);
+  }
+  out->table = sf_layers_table(&out->space);
+  return SF_OK;
 }
 
 /* --- reports --------------------------------------------------------------------------------------------------- */
@@ -158,6 +163,6 @@ const struct sf_subject sf_subject_layers = {.noun = "tensors",
                                              .seconds = seconds,
                                              .run = run,
                                              .outcome_of_death = sf_ranks_outcome_of_death,
-                                             .shrink = shrink,
+                                             .table = table,
                                              .tell = sf_layers_tell,
                                              .tell_case = tell_case};

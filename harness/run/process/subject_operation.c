@@ -197,17 +197,16 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
 
 /* --- shrinking, reports ---------------------------------------------------------------------------------------- */
 
-static enum sf_status shrink(struct sf_case *min, const struct sf_job *job, const struct sf_pool_options *options,
-                             bool (*still_fails)(void *ctx, const struct sf_case *c), void *ctx, struct sf_shrink_report *report) {
+static enum sf_status table(struct sf_subject_table *out, const struct sf_case *c, const struct sf_pool_options *options,
+                            enum sf_table_purpose purpose) {
   const struct sf_op_target *target = NULL;
-  struct sf_op_case c;
-  enum sf_status status = find_target(&target, options->operations, job->c.target, NULL);
-  const int64_t budget = job->was_hang && job->budget > SF_OP_SLOW_BUDGET ? SF_OP_SLOW_BUDGET : job->budget;
-  if (status == SF_OK) status = sf_op_case_of(&c, &job->c, target, NULL);
+  struct sf_op_case row;
+  enum sf_status status = find_target(&target, options->operations, c->target, NULL);
+  if (status == SF_OK) status = sf_op_case_of(&row, c, target, NULL);
   if (status != SF_OK) return status;
-  const struct sf_op_table of = {target, &target->entries[c.entry]};
-  const struct sf_table table = sf_op_table(&of, job->was_hang);
-  return sf_shrink_run(min, &job->c, &table, still_fails, ctx, budget, report);
+  out->operation = (struct sf_op_table){target, &target->entries[row.entry]};
+  out->table = sf_op_table(&out->operation, purpose == SF_TABLE_SHRINK_SLOWLY);
+  return SF_OK;
 }
 
 static void tell(struct sf_text *out, const struct sf_case *c, const struct sf_outcome *outcome) {
@@ -220,12 +219,13 @@ static void tell_case(struct sf_text *out, const struct sf_case *c, const struct
 
 const struct sf_subject sf_subject_operation = {.noun = "elements",
                                                 .shrink_budget = 20000,
+                                                .slow_budget = SF_OP_SLOW_BUDGET,
                                                 .counts_starving = true,
                                                 .check = check,
                                                 .shrinks_key_once = true,
                                                 .seconds = seconds,
                                                 .run = run,
                                                 .outcome_of_death = outcome_of_death,
-                                                .shrink = shrink,
+                                                .table = table,
                                                 .tell = tell,
                                                 .tell_case = tell_case};

@@ -70,7 +70,7 @@ struct sf_store_verdict {
   bool flaky;
   double closest;       /* of a clean tensor, as in struct sf_tally; 0 where nobody noted it */
   const char *unjudged; /* the same; NULL where nobody noted it */
-  const char *reason; /* one line: why the case was skipped or is inconclusive; NULL in a store of before this was kept */
+  const char *reason;   /* one line: why the case was skipped or is inconclusive; NULL in a store of before this was kept */
 };
 /* SF_EUSAGE when the index has a row already; no case may lie in two rows. */
 enum sf_status sf_store_add_verdict(struct sf_store *store, const struct sf_store_verdict *verdict, struct sf_error *error) SF_MUST_USE;
@@ -86,6 +86,7 @@ struct sf_store_finding {
   struct sf_diagnosis diagnosis; /* of the smallest case; text "" when there is none, class UNKNOWN where this version does not know it */
   const char *shown;             /* shrink keys that the smallest case shows, a line each (sf_outcome); NULL: not noted */
   const char *steps;             /* the way of shrinking to min_json (process/shrink_steps.h); NULL: not noted */
+  const char *contrast;          /* why the smallest case fails (process/contrast_text.h); NULL: not noted */
   bool known;                    /* on the list of known findings */
   int64_t count;                 /* out only: cases with this signature */
   const char *folder;            /* out only: as sf_store_set_folder set it; NULL when it was not set */

@@ -52,7 +52,8 @@
   X(what, "TEXT", TEXT, what, SHOWN)                                                                                                       \
   X(shown, "TEXT", TEXT, shown, SHOWN)                                                                                                     \
   X(diagnosis_cause, "TEXT", LINE, diagnosis.cause, SAID)                                                                                  \
-  X(steps, "TEXT", TEXT, steps, SHOWN)
+  X(steps, "TEXT", TEXT, steps, SHOWN)                                                                                                     \
+  X(contrast, "TEXT", TEXT, contrast, SHOWN)
 
 #define DECLARE_FIRST(column, declaration, ...) #column " " declaration
 #define DECLARE(...) ", " DECLARE_FIRST(__VA_ARGS__)

@@ -24,6 +24,7 @@ is_json 'j["cases"], j["signatures"], j["crashed"]' '(24, 1, 0)'
 found=$work/one/conflict-act-mlp.fc2@dp
 is_json '[(s["signature"], s["count"] == j["findings"], s["diagnosis"]["class"], s["min"]) for s in j["by_signature"]]' "[('conflict/act/mlp.fc2@dp', True, 'missing_reduction', '$found/min.json')]"
 check "the summary says what it looks like" grep -qx "    diagnosis: missing_reduction: $partial" "$work/stderr"
+is_json '[s["contrast"]["why"] for s in j["by_signature"]]' "['fails only with ranks not 1 and bug=\"no-reduce\"; any seed; 2 other fields make no difference']"
 check "the smallest case is written" grep -qF '"bug": "no-reduce"' "$found/min.json"
 check "two ranks are enough" grep -qF '"ranks": 2' "$found/min.json"
 check "nothing else is needed" [ "$(python3 -c 'import json, sys; print(len(json.load(open(sys.argv[1]))["framework"]))' "$found/min.json")" = 2 ]

@@ -4,6 +4,7 @@
 
 #include "harness/run/figures/case_report.h"
 #include "harness/run/figures/figures.h"
+#include "harness/run/support/json.h"
 
 #include <libxml/parser.h>
 #include <math.h>
@@ -45,6 +46,35 @@ static int32_t count_of(const char *text, const char *word) {
   return count;
 }
 
+/* What is kept of contrast, with this text in all of its places. */
+static char *contrast_made(const char *text) {
+  json_t *field = json_pack("{s:o, s:s, s:o, s:[o], s:[o]}", "field", sf_json_text(text), "state", SF_CONTRAST_WORD_MATTERS, "condition",
+                            sf_json_text(text), "failed", sf_json_text(text), "passed", sf_json_text(text));
+  json_t *object = json_pack("{s:o, s:i, s:[o]}", "why", sf_json_text(text), "trials", 2, "fields", field);
+  char *made = json_dumps(object, 0);
+  json_decref(object);
+  assert_non_null(made);
+  return made;
+}
+
+static void test_contrast_shows_what_failed_and_what_passed(void **state) {
+  struct sf_text text = {0};
+  (void)state;
+  sf_figure_contrast(
+      &text, "{\"why\":\"w\",\"trials\":3,\"fields\":["
+             "{\"field\":\"layout.tp\",\"state\":\"matters\",\"condition\":\" at least 2\",\"failed\":[\"2\",\"4\"],\"passed\":[\"1\"]},"
+             "{\"field\":\"model.norm\",\"state\":\"does not matter\",\"condition\":\"\",\"failed\":[\"rms\"],\"passed\":[]}]}");
+  assert_non_null(strstr(text.data, "<td>layout.tp at least 2</td><td>matters</td><td>2, 4</td><td>1</td>"));
+  assert_true(strstr(text.data, "layout.tp") < strstr(text.data, "Other fields (1)"));
+  assert_true(strstr(text.data, "Other fields (1)") < strstr(text.data, "model.norm"));
+  sf_text_destroy(&text);
+  sf_figure_contrast(&text, "");
+  sf_figure_contrast(&text, NULL);
+  sf_figure_contrast(&text, "no JSON");
+  sf_figure_contrast(&text, "{\"why\":\"not tried: w\",\"fields\":[]}");
+  assert_null(text.data);
+}
+
 static void test_page_any_text_adds_no_markup(void **state) {
   struct sf_case c = case_make("model.heads=2 model.kv_heads=2 model.hidden=8 model.head_dim=4 layout.tp=2");
   (void)state;
@@ -72,8 +102,10 @@ static void test_page_any_text_adds_no_markup(void **state) {
     snprintf(evidence.groups[0].name, sizeof evidence.groups[0].name, "%.20s", text);
     const struct sf_picture picture = picture_make();
     assert_int_equal(sf_evidence_add_picture(&evidence, name.data, &picture), SF_OK);
-    const struct sf_case_told told = {.name = text, .path = text, .text = text, .evidence = &evidence, .steps = text};
+    char *contrast = contrast_made(text);
+    const struct sf_case_told told = {.name = text, .path = text, .text = text, .evidence = &evidence, .shrunk = {text, contrast}};
     sf_case_report(&report, &c, &outcome, &told);
+    free(contrast);
     assert_int_equal(sf_report_append_html(&page, &report), SF_OK);
     xmlFreeDoc(parse(&page));
     /* Whatever the text is: no script, no link to anywhere, and as many elements of each kind as of a plain text. */
@@ -229,6 +261,7 @@ static void test_tally_counts_modules_that_were_not_judged(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_contrast_shows_what_failed_and_what_passed),
       cmocka_unit_test(test_page_any_text_adds_no_markup),
       cmocka_unit_test(test_values_show_borders_and_the_worst),
       cmocka_unit_test(test_network_orders_modules_by_their_outputs_and_lights_the_guilty),

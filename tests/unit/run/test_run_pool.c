@@ -216,11 +216,8 @@ static void test_pool_run_case_that_cannot_be_run_is_a_status(void **state) {
 
 /* --- shrinking jobs ---------------------------------------------------------------------------------------------- */
 
-static struct sf_job_result shrink(const char *plant, const char *shrink_key, int32_t budget) {
-  static struct sf_space space;
-  static struct sf_job job;
-  struct sf_job_result result;
-  sf_space_init(&space);
+static struct sf_job shrink_job(const char *plant, const char *shrink_key, int32_t budget) {
+  struct sf_job job;
   memset(&job, 0, sizeof job);
   job.tag = 77;
   job.kind = SF_JOB_SHRINK;
@@ -229,12 +226,24 @@ static struct sf_job_result shrink(const char *plant, const char *shrink_key, in
       case_make("mode=isolated model.layers=2 model.heads=2 model.kv_heads=2 model.bias=true layout.tp=2 layout.pp=2 train.microbatches=2");
   snprintf(job.c.plant, sizeof job.c.plant, "%s", plant);
   snprintf(job.shrink_key, sizeof job.shrink_key, "%s", shrink_key);
+  return job;
+}
+
+static struct sf_job_result run_shrink(const struct sf_job *job) {
+  static struct sf_space space;
+  struct sf_job_result result;
+  sf_space_init(&space);
   const struct sf_pool_options options = {.processes = 1, .gemm = sf_cpu_gemm_default(), .space = &space};
   let_workers_die();
-  assert_int_equal(sf_pool_run_one(&options, &job, &result), SF_OK);
+  assert_int_equal(sf_pool_run_one(&options, job, &result), SF_OK);
   assert_int_equal(result.tag, 77);
   assert_int_equal(result.outcome.status, SF_OK);
   return result;
+}
+
+static struct sf_job_result shrink(const char *plant, const char *shrink_key, int32_t budget) {
+  const struct sf_job job = shrink_job(plant, shrink_key, budget);
+  return run_shrink(&job);
 }
 
 static void test_pool_shrink_finding_gets_smaller(void **state) {
@@ -246,6 +255,19 @@ static void test_pool_shrink_finding_gets_smaller(void **state) {
   assert_int_equal(sf_case_ranks(&r.min), 2);
   assert_int_equal(r.min.model.layers, 1);
   assert_string_equal(r.min_outcome.signature, "tolerance/act/self_attention.linear_proj@tp");
+}
+
+/* So many trials as the job allows, none when its time is over, and none that nobody asks for. */
+static void test_pool_shrink_contrast_keeps_to_its_trials_and_its_time(void **state) {
+  (void)state;
+  struct sf_job job = shrink_job("rowparallel-bias-xtp", "tolerance/act/self_attention.linear_proj", 300);
+  assert_string_equal(run_shrink(&job).contrast, "");
+  job.contrast = 5;
+  const struct sf_job_result r = run_shrink(&job);
+  assert_non_null(strstr(r.contrast, "\"trials\":5,"));
+  job.contrast_until = 1e-9;
+  const struct sf_job_result late = run_shrink(&job);
+  assert_non_null(strstr(late.contrast, "\"why\":\"not tried: the time of the campaign is over\",\"trials\":0,"));
 }
 
 static void test_pool_shrink_crash_gets_smaller(void **state) {
@@ -266,10 +288,9 @@ static void test_pool_shrink_near_the_noise_goes_over_to_the_culprit(void **stat
   sf_space_init(&space);
   const struct sf_pool_options options = {.processes = 1, .gemm = sf_cpu_gemm_default(), .space = &space};
   memset(&job, 0, sizeof job);
-  job.c = case_make(
-      "mode=e2e model.parallel_residual=true model.layers=2 model.hidden=16 model.heads=8 model.kv_heads=8 model.vocab=48 "
-      "model.vocab_padded=48 model.seq=18 data.tokens=few "
-      "precision.compute=fp8 precision.fp8_bf16_first=1 train.microbatches=2 layout.pp=2");
+  job.c = case_make("mode=e2e model.parallel_residual=true model.layers=2 model.hidden=16 model.heads=8 model.kv_heads=8 model.vocab=48 "
+                    "model.vocab_padded=48 model.seq=18 data.tokens=few "
+                    "precision.compute=fp8 precision.fp8_bf16_first=1 train.microbatches=2 layout.pp=2");
   snprintf(job.c.plant, sizeof job.c.plant, "fp8-layer-exempt-local-index");
   for (size_t i = 0; i < sizeof seeds / sizeof seeds[0] && r.outcome.verdict != SF_VERDICT_FINDING; i++) {
     job.c.seed = seeds[i];
@@ -348,9 +369,9 @@ static void shrink_under_fire(struct killer *k) {
   struct sf_job *job = &k->client.jobs[0];
   job->kind = SF_JOB_SHRINK;
   job->budget = 10; /* large cases: it takes several times as long as a tick */
-  job->c = case_make(
-      "mode=isolated model.layers=8 model.hidden=128 model.ffn=128 model.seq=64 model.heads=2 model.kv_heads=2 model.bias=true "
-      "layout.tp=2 layout.pp=2 train.microbatches=4");
+  job->c =
+      case_make("mode=isolated model.layers=8 model.hidden=128 model.ffn=128 model.seq=64 model.heads=2 model.kv_heads=2 model.bias=true "
+                "layout.tp=2 layout.pp=2 train.microbatches=4");
   snprintf(job->c.plant, sizeof job->c.plant, "rowparallel-bias-xtp");
   snprintf(job->shrink_key, sizeof job->shrink_key, "tolerance/act/self_attention.linear_proj");
   const struct sf_pool_options options = {.processes = 1, .gemm = sf_cpu_gemm_default(), .space = &space};
@@ -410,6 +431,7 @@ int main(void) {
       cmocka_unit_test(test_pool_run_tick_false_stops_before_the_jobs_are_done),
       cmocka_unit_test(test_pool_run_case_that_cannot_be_run_is_a_status),
       cmocka_unit_test(test_pool_shrink_finding_gets_smaller),
+      cmocka_unit_test(test_pool_shrink_contrast_keeps_to_its_trials_and_its_time),
       cmocka_unit_test(test_pool_shrink_crash_gets_smaller),
       cmocka_unit_test(test_pool_shrink_near_the_noise_goes_over_to_the_culprit),
       cmocka_unit_test(test_pool_shrink_without_budget_only_confirms),

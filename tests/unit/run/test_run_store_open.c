@@ -78,17 +78,19 @@ static void test_store_open_no_store_refused_and_unchanged(void **state) {
 static void test_store_open_newer_schema_refused(void **state) {
   const struct fixture *f = *state;
   sf_store_close(open_ok(f->path, SF_STORE_CREATE));
-  execute(f->path, "PRAGMA user_version = 9");
+  execute(f->path, "PRAGMA user_version = 10");
   const struct sf_store_options options = options_make(f->path, SF_STORE_RESUME);
-  open_refused(&options, SF_EINPUT, "schema version 9; this shardfuzz reads versions 2 to 8");
+  open_refused(&options, SF_EINPUT, "schema version 10; this shardfuzz reads versions 2 to 9");
   execute(f->path, "PRAGMA user_version = 1");
-  open_refused(&options, SF_EINPUT, "schema version 1; this shardfuzz reads versions 2 to 8");
+  open_refused(&options, SF_EINPUT, "schema version 1; this shardfuzz reads versions 2 to 9");
 }
 
 /* Takes away what came after a version. */
 #define WITHOUT(column) "ALTER TABLE finding DROP COLUMN " column ";"
+#define TO_VERSION_8 WITHOUT("contrast") "PRAGMA user_version = 8;"
 #define TO_VERSION_7                                                                                                                       \
-  WITHOUT("steps") "ALTER TABLE verdict DROP COLUMN closest; ALTER TABLE verdict DROP COLUMN unjudged; PRAGMA user_version = 7;"
+  TO_VERSION_8 WITHOUT(                                                                                                                    \
+      "steps") "ALTER TABLE verdict DROP COLUMN closest; ALTER TABLE verdict DROP COLUMN unjudged; PRAGMA user_version = 7;"
 #define TO_VERSION_6 TO_VERSION_7 WITHOUT("diagnosis_cause") "PRAGMA user_version = 6;"
 #define TO_VERSION_5 TO_VERSION_6 WITHOUT("shown") "PRAGMA user_version = 5;"
 #define TO_VERSION_4 TO_VERSION_5 WITHOUT("what") "ALTER TABLE verdict DROP COLUMN count; PRAGMA user_version = 4;"
@@ -137,7 +139,7 @@ static void test_store_open_version_2_is_read_and_upgraded(void **state) {
   add_finding_ok(store, seen);
   commit_ok(store);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 8);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 9);
   assert_int_equal(query(f->path, "SELECT count(*) FROM verdict"), 2);
   integrity_is_ok(f->path);
   store = open_ok(f->path, SF_STORE_RESUME);
@@ -173,7 +175,7 @@ static void test_store_open_without_reasons_is_read_and_upgraded(void **state) {
   add_ok(store, why);
   commit_ok(store);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 8);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 9);
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
   assert_string_equal(summary.inconclusive_reason, "no memory"); /* an earlier index than the one without */
@@ -203,15 +205,17 @@ static void test_store_open_version_4_is_read_and_upgraded(void **state) {
   store = open_ok(f->path, SF_STORE_RESUME);
   lease_is(store, 10, 10, 4, 6);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 8);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 9);
   assert_int_equal(query(f->path, "SELECT sum(count) FROM verdict"), 4);
 }
 
-/* Stores of versions 5 and 6: what their findings' smallest cases show is not known, or the causes of their diagnoses. */
-static void is_upgraded(const struct fixture *f, const char *to_version, bool knows_shown) {
+/* Stores of versions 5 to 8: why their findings fail is not known, before version 7 the causes of their diagnoses, and before version 6
+ * what their smallest cases show. */
+static void is_upgraded(const struct fixture *f, const char *to_version, int32_t version) {
   struct sf_store_finding finding, seen = seen_make("s", 3, "{\"case\":3}", "{\"min\":3}");
   bool found = false;
   seen.shown = "a/b/c\nd/e/f\n";
+  seen.contrast = "{\"why\":\"fails only with a=1\"}";
   seen.diagnosis = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_SCALE, .text = "scaled by 2 = tp", .cause = "scaled: tp"};
   struct sf_store *store = open_ok(f->path, SF_STORE_CREATE);
   lease_is(store, 10, 10, 0, 10);
@@ -221,8 +225,9 @@ static void is_upgraded(const struct fixture *f, const char *to_version, bool kn
   execute(f->path, to_version);
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_find(store, &finding, &found, "s", NULL), SF_OK);
-  assert_true(found && (finding.shown != NULL) == knows_shown && strcmp(finding.diagnosis.text, seen.diagnosis.text) == 0);
-  assert_string_equal(finding.diagnosis.cause, "");
+  assert_true(found && (finding.shown != NULL) == (version > 5) && finding.contrast == NULL &&
+              strcmp(finding.diagnosis.text, seen.diagnosis.text) == 0);
+  assert_string_equal(finding.diagnosis.cause, version > 6 ? seen.diagnosis.cause : "");
   sf_store_close(store);
   store = open_ok(f->path, SF_STORE_RESUME);
   seen.index = seen.min_index = 2;
@@ -230,13 +235,16 @@ static void is_upgraded(const struct fixture *f, const char *to_version, bool kn
   commit_ok(store);
   assert_int_equal(sf_store_find(store, &finding, &found, "s", NULL), SF_OK);
   assert_true(found && strcmp(finding.shown, seen.shown) == 0 && strcmp(finding.diagnosis.cause, "scaled: tp") == 0);
+  assert_string_equal(finding.contrast, seen.contrast);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 8);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 9);
 }
 
-static void test_store_open_version_5_is_read_and_upgraded(void **state) { is_upgraded(*state, TO_VERSION_5, false); }
+static void test_store_open_version_5_is_read_and_upgraded(void **state) { is_upgraded(*state, TO_VERSION_5, 5); }
 
-static void test_store_open_version_6_is_read_and_upgraded(void **state) { is_upgraded(*state, TO_VERSION_6, true); }
+static void test_store_open_version_6_is_read_and_upgraded(void **state) { is_upgraded(*state, TO_VERSION_6, 6); }
+
+static void test_store_open_version_8_is_read_and_upgraded(void **state) { is_upgraded(*state, TO_VERSION_8, 8); }
 
 /* Two rows that both have a case are no store of ours. */
 static void test_store_open_overlapping_rows_refused(void **state) {
@@ -263,7 +271,7 @@ static void test_store_merge_takes_a_store_of_version_2(void **state) {
   sf_store_close(open_ok(f->other, SF_STORE_CREATE));
   assert_int_equal(sf_store_merge(&report, f->joined, paths, 2, NULL), SF_OK);
   assert_int_equal(report.verdicts, 1);
-  assert_int_equal(query(f->joined, "PRAGMA user_version"), 8);
+  assert_int_equal(query(f->joined, "PRAGMA user_version"), 9);
   assert_int_equal(query(f->joined, "SELECT count(*) FROM finding WHERE diagnosis IS NULL"), 1);
   assert_int_equal(query(f->path, "PRAGMA user_version"), 2);
 }
@@ -507,6 +515,7 @@ int main(void) {
       STORE_TEST(test_store_open_version_4_is_read_and_upgraded),
       STORE_TEST(test_store_open_version_5_is_read_and_upgraded),
       STORE_TEST(test_store_open_version_6_is_read_and_upgraded),
+      STORE_TEST(test_store_open_version_8_is_read_and_upgraded),
       STORE_TEST(test_store_open_overlapping_rows_refused),
       STORE_TEST(test_store_merge_takes_a_store_of_version_2),
       STORE_TEST(test_store_open_damaged_refused),
