@@ -220,9 +220,12 @@ static enum sf_status add_block(struct making *m, const struct sf_block *block) 
       const int64_t at = r * block->row_length;
       const struct sf_apart apart = apart_of(m, (const unsigned char *)d + (size_t)at * draw_width, draw_type,
                                              (const unsigned char *)x + (size_t)at * width, type, block->row_length);
-      m->row_apart[i] = block->parts ? m->row_apart[i] + apart.squares : apart.squares;
-      m->draw_squares[i] += apart.squares;
-      m->draw_along[i] += apart.along;
+      /* A draw that rounding drove to infinity says that the tensor has no noise level. */
+      const bool finite = isfinite(apart.squares);
+      const double squares = finite ? apart.squares : INFINITY;
+      m->row_apart[i] = block->parts ? m->row_apart[i] + squares : squares;
+      m->draw_squares[i] += squares;
+      m->draw_along[i] += finite ? apart.along : INFINITY;
       m->rows[r] = sf_larger(m->rows[r], m->widening * sqrt(m->row_apart[i]));
     }
   }
@@ -293,8 +296,6 @@ static enum sf_status make_tensor(struct making *m, const struct sf_trace_tensor
   for (int32_t i = 0; status == SF_OK && i < m->draw_count; i++) {
     status = check_merged(m, &m->draws[i], m->of_draws[i]);
     const double apart = sqrt(m->draw_squares[i]);
-    if (status == SF_OK && isfinite(head[SF_NOISE_NORM]) && !isfinite(apart))
-      status = sf_error_set(m->error, SF_EINPUT, "%s: tensor \"%.160s\" is not finite, the reference's is", m->draws[i].path, tensor->text);
     head[SF_NOISE_LEVEL] = sf_larger(head[SF_NOISE_LEVEL], m->widening * apart);
     if (m->squares > 0) along = sf_larger(along, m->widening * fabs(m->draw_along[i]) / head[SF_NOISE_NORM]);
   }

@@ -234,6 +234,9 @@ static void test_check_run_what_proves_nothing_is_not_judged(void **state) {
                {0, 1e-3f, 1e-3f, "zero"},
                {0, 1e-3f, 1e-2f, NULL},
                {1, 1.5f, 7, "ill-conditioned"},
+               {1, INFINITY, 7, "ill-conditioned"}, /* a draw that rounding drove to infinity */
+               {1, NAN, 7, "ill-conditioned"},
+               {0, NAN, 1e-2f, "zero"},
                {1, 1, 1, "values alike"},
                {INFINITY, INFINITY, INFINITY, "reference not finite"}};
   for (size_t k = 0; k < sizeof table / sizeof table[0]; k++) {
@@ -352,20 +355,17 @@ static void test_noise_open_wrong_files_are_refused_with_a_reason(void **state) 
 static void test_noise_make_unfit_draws_are_refused_and_leave_nothing(void **state) {
   static const char *const draws[] = {"draw"};
   char path[300];
-  float x[COUNT], d[COUNT];
+  float x[COUNT];
   struct sf_error error = {SF_OK, ""};
   fill(x, 0);
-  fill(d, 1);
-  d[3] = NAN;
   const struct part reference = act_part(ACT, x);
-  const struct part bad[4] = {act_part("s0/mb0/fwd/act/n/0", x),
+  const struct part bad[3] = {act_part("s0/mb0/fwd/act/n/0", x),
                               {ACT, SF_F32, 1, {COUNT}, x, NULL},
-                              act_part(ACT, d),
                               {ACT, SF_F32, 2, {1, COLS}, x, "{\"shape\": [4, 8], \"index\": [[[2, 1]], [[0, 8]]]}"}};
-  static const char *const words[] = {"lacks tensor", "got [32], want [4, 8]", "is not finite", "no rank holds element 0"};
+  static const char *const words[] = {"lacks tensor", "got [32], want [4, 8]", "no rank holds element 0"};
   rank_write(*state, "ref", 0, 1, "e2e", &reference, 1);
   snprintf(path, sizeof path, "%s/ref/noise.safetensors", (char *)*state);
-  for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < 3; i++) {
     rank_write(*state, "draw", 0, 1, "e2e", &bad[i], 1);
     assert_int_equal(noise_make(*state, draws, 1, &error), SF_EINPUT);
     if (strstr(error.text, words[i]) == NULL) fail_msg("%d: %s", i, error.text);
