@@ -33,6 +33,23 @@ def operations():
     ]
 
 
+class StoredSums(unittest.TestCase):
+    def test_parts_of_a_sum_that_is_stored_in_fewer_bits_are_rounded_to_them(self):
+        """Ranks that each have a part of the rows store its sum in bf16. Large parts that cancel leave the rounding of both."""
+        large = torch.linspace(1, 2, 64).reshape(32, 2)
+        values = torch.cat([large, -large + 2.0**-12])
+        exact = values.sum(0).bfloat16()
+        seen = set()
+        for seed in range(8):
+            with Perturbation("E5", seed):
+                seen.add(tuple(values.sum([0]).view(1, 2).t().to(torch.bfloat16).flatten().tolist()))
+                untouched = values.sum([0])
+        self.assertGreater(len(seen), 4)
+        for one in seen:
+            self.assertLess((torch.tensor(one) - exact.float()).abs().max(), 64 * 2.0**-8)
+        self.assertGreater(max((torch.tensor(one) - exact.float()).abs().max() for one in seen), 100 * (untouched - values.sum(0)).abs().max())
+
+
 class Split(unittest.TestCase):
     def test_split_operation_of_integers_is_exact(self):
         torch.manual_seed(1)

@@ -2,7 +2,8 @@
 
 E1  the first embedding's output (the first module's where there is none) times (1 + h v), v uniform in (-1, 1), h the machine epsilon
 E3  every stored floating-point result times (1 + h v) before it is rounded, h = 2^-23 in fp32, 2^-8 in bf16, 2^-11 in fp16, 2^-52 in fp64
-E5  every product and every sum over several elements in 2, 4 or 8 randomly permuted parts, each rounded, added with rounding
+E5  every product and every sum over several elements in 2, 4 or 8 randomly permuted parts, each rounded, added with rounding; what is added up in fp32 and then
+    stored in fewer bits has its parts rounded to these, since ranks that each have a part store it so
 
 A TorchDispatchMode sees the operations of forward and backward below autograd. What only moves data (views, copies, gathers, masks) is not
 perturbed unless it rounds (a cast to a type of less precision), nor what the optimizer does, nor anything while `paused`. Fused attention hides its products: E5 runs use the plain one.
@@ -16,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from .split import split_operation
+from .split import add_up, split_operation
 
 KINDS = ("E1", "E3", "E5")
 LARGE = 2.0**127
@@ -103,6 +104,7 @@ class Perturbation:
         self.generator, self.jitter = torch.Generator().manual_seed(seed), Jitter(seed)
         self.paused = False
         self.first = None
+        self.sums = []  # E5: those of the last operation that was cut; kept, so that no other tensor gets their memory
         self.stack = contextlib.ExitStack()
 
     def __enter__(self) -> "Perturbation":
@@ -155,8 +157,7 @@ class Perturbation:
     def operation(self, function, args, kwargs):
         """One operation of forward or backward."""
         if self.kind == "E5":
-            done = split_operation(function, args, kwargs, self.generator)
-            return function(*args, **kwargs) if done is None else done[0]
+            return self._in_parts(function, args, kwargs)
         result = function(*args, **kwargs)
         if _only_moves(function) and not self._rounds(function, args, result):
             return result
@@ -168,6 +169,20 @@ class Perturbation:
         for number, value in enumerate(tree_flatten(result)[0]):
             if self._perturbable(value) and not self._is_view(function, number) and (id(value) not in old or function._schema.is_mutable):
                 value.copy_(self._jittered(value))
+        return result
+
+    def _in_parts(self, function, args, kwargs):
+        done = split_operation(function, args, kwargs, self.generator)
+        if done is not None:
+            self.sums = done[1]
+            return done[0]
+        result = function(*args, **kwargs)
+        if self.sums and self._rounds(function, args, result):
+            source = args[0]
+            for total, parts in self.sums:
+                if source.data_ptr() == total.data_ptr() and source.numel() == total.numel() and total.is_contiguous():
+                    stored = [part.contiguous().as_strided(source.shape, source.stride()).to(result.dtype) for part in parts]
+                    return add_up(stored)
         return result
 
     @staticmethod

@@ -6,11 +6,22 @@ import torch
 aten = torch.ops.aten
 
 
-def parts_of(count: int, generator: torch.Generator, device) -> List[torch.Tensor]:
-    """A random permutation of range(count) in 2, 4 or 8 parts, fewer where there are fewer elements."""
-    parts = min(count, 2 << int(torch.randint(3, (1,), generator=generator)))
-    order = torch.randperm(count, generator=generator)
-    return [part.to(device) for part in order.chunk(max(parts, 1))]
+class Cutter:
+    """Cuts one operation, and keeps what was added up: sums, a list of (total, its summands)."""
+
+    def __init__(self, generator: torch.Generator):
+        self.generator, self.sums = generator, []
+
+    def parts(self, count: int, device) -> List[torch.Tensor]:
+        """A random permutation of range(count) in 2, 4 or 8 parts, fewer where there are fewer elements."""
+        parts = min(count, 2 << int(torch.randint(3, (1,), generator=self.generator)))
+        order = torch.randperm(count, generator=self.generator)
+        return [part.to(device) for part in order.chunk(max(parts, 1))]
+
+    def add_up(self, pieces: List[torch.Tensor]) -> torch.Tensor:
+        total = add_up(pieces)
+        self.sums.append((total, pieces))
+        return total
 
 
 def add_up(pieces: List[torch.Tensor]) -> torch.Tensor:
@@ -20,81 +31,81 @@ def add_up(pieces: List[torch.Tensor]) -> torch.Tensor:
     return total
 
 
-def _product(operation, a, b, generator):
+def _product(operation, a, b, cutter):
     """a @ b over the last dimension of a and the last but one of b."""
-    parts = parts_of(a.shape[-1], generator, a.device)
-    return add_up([operation(a.index_select(-1, part), b.index_select(-2, part)) for part in parts])
+    parts = cutter.parts(a.shape[-1], a.device)
+    return cutter.add_up([operation(a.index_select(-1, part), b.index_select(-2, part)) for part in parts])
 
 
-def _mm(generator, a, b):
-    return _product(aten.mm.default, a, b, generator)
+def _mm(cutter, a, b):
+    return _product(aten.mm.default, a, b, cutter)
 
 
-def _bmm(generator, a, b):
-    return _product(aten.bmm.default, a, b, generator)
+def _bmm(cutter, a, b):
+    return _product(aten.bmm.default, a, b, cutter)
 
 
 def _with_bias(operation):
-    def split(generator, bias, a, b, *, beta=1, alpha=1):
-        product = _product(operation, a, b, generator)
+    def split(cutter, bias, a, b, *, beta=1, alpha=1):
+        product = _product(operation, a, b, cutter)
         product = product if alpha == 1 else product * alpha
         return product if beta == 0 else product + (bias if beta == 1 else bias * beta)
     return split
 
 
-def _mv(generator, a, b):
-    return _mm(generator, a, b.unsqueeze(-1)).squeeze(-1)
+def _mv(cutter, a, b):
+    return _mm(cutter, a, b.unsqueeze(-1)).squeeze(-1)
 
 
-def _dot(generator, a, b):
-    return _mm(generator, a.unsqueeze(0), b.unsqueeze(-1)).reshape(())
+def _dot(cutter, a, b):
+    return _mm(cutter, a.unsqueeze(0), b.unsqueeze(-1)).reshape(())
 
 
-def _sum(generator, values, dims=None, keepdim=False, *, dtype=None):
+def _sum(cutter, values, dims=None, keepdim=False, *, dtype=None):
     """Moves the summed dimensions to the end, joins them, and cuts the result."""
     dims = [d % values.dim() for d in (dims if dims else range(values.dim()))]
     kept = [d for d in range(values.dim()) if d not in dims]
     shape = [values.shape[d] for d in kept]
     flat = values.permute(kept + dims).reshape(shape + [-1])
-    pieces = [flat.index_select(-1, part).sum(-1, dtype=dtype) for part in parts_of(flat.shape[-1], generator, values.device)]
-    total = add_up(pieces)
+    pieces = [flat.index_select(-1, part).sum(-1, dtype=dtype) for part in cutter.parts(flat.shape[-1], values.device)]
+    total = cutter.add_up(pieces)
     return total.reshape([1 if d in dims else n for d, n in enumerate(values.shape)]) if keepdim else total
 
 
-def _sum_all(generator, values, *, dtype=None):
-    return _sum(generator, values, None, False, dtype=dtype)
+def _sum_all(cutter, values, *, dtype=None):
+    return _sum(cutter, values, None, False, dtype=dtype)
 
 
-def _mean(generator, values, dims=None, keepdim=False, *, dtype=None):
-    total = _sum(generator, values, dims, keepdim, dtype=dtype)
+def _mean(cutter, values, dims=None, keepdim=False, *, dtype=None):
+    total = _sum(cutter, values, dims, keepdim, dtype=dtype)
     return total / (values.numel() // max(total.numel(), 1))
 
 
-def _mean_all(generator, values, *, dtype=None):
-    return _mean(generator, values, None, False, dtype=dtype)
+def _mean_all(cutter, values, *, dtype=None):
+    return _mean(cutter, values, None, False, dtype=dtype)
 
 
-def _embedding_gradient(generator, gradient, indices, rows, padding, by_frequency):
+def _embedding_gradient(cutter, gradient, indices, rows, padding, by_frequency):
     if by_frequency:
         return aten.embedding_dense_backward.default(gradient, indices, rows, padding, by_frequency)
     gradient, indices = gradient.reshape(-1, gradient.shape[-1]), indices.reshape(-1)
-    return add_up([aten.embedding_dense_backward.default(gradient[part], indices[part], rows, padding, False)
-                   for part in parts_of(len(indices), generator, gradient.device)])
+    return cutter.add_up([aten.embedding_dense_backward.default(gradient[part], indices[part], rows, padding, False)
+                          for part in cutter.parts(len(indices), gradient.device)])
 
 
-def _norm_gradient(generator, gradient, values, shape, mean, inverse, weight, bias, mask):
+def _norm_gradient(cutter, gradient, values, shape, mean, inverse, weight, bias, mask):
     """Rows in parts: each row's own gradient as it is, those of weight and bias as sums over the parts."""
     kept, rows = list(shape), mean.numel()
     flat = [one.reshape([rows] + kept) for one in (gradient, values)] + [one.reshape([rows] + [1] * len(kept)) for one in (mean, inverse)]
     own = torch.empty_like(flat[1]) if mask[0] else None
     sums: Tuple[list, list] = ([], [])
-    for part in parts_of(rows, generator, values.device):
+    for part in cutter.parts(rows, values.device):
         given, *totals = aten.native_layer_norm_backward.default(flat[0][part], flat[1][part], shape, flat[2][part], flat[3][part], weight, bias, mask)
         if mask[0]:
             own[part] = given
         for store, total in zip(sums, totals):
             store.append(total)
-    return (own if own is None else own.reshape(values.shape), *(add_up(store) if wanted else None for store, wanted in zip(sums, mask[1:])))
+    return (own if own is None else own.reshape(values.shape), *(cutter.add_up(store) if wanted else None for store, wanted in zip(sums, mask[1:])))
 
 
 SPLITS: Dict[object, Callable] = {
@@ -107,8 +118,10 @@ SPLITS: Dict[object, Callable] = {
 
 
 def split_operation(function, args, kwargs, generator) -> Optional[Tuple]:
-    """(result,) of an operation in parts, or None where it is none that is split: another one, one of numbers that do not round, an empty one."""
+    """(result, its sums as Cutter keeps them) of an operation in parts, or None where it is none that is split: another one, one of numbers that do not
+    round, an empty one."""
     split = SPLITS.get(function)
     if split is None or not args[0].is_floating_point() or any(isinstance(one, torch.Tensor) and one.numel() == 0 for one in args):
         return None
-    return (split(generator, *args, **kwargs),)
+    cutter = Cutter(generator)
+    return split(cutter, *args, **kwargs), cutter.sums
