@@ -40,7 +40,7 @@ class TrainingScriptTest(unittest.TestCase):
         self.at = lambda name: os.path.join(folder.name, name)
 
     def test_layouts_are_judged_by_one_reference(self):
-        said = rerun(self.at("reference"), "--draws", "1", "--", *training(1, "--experts", "--trace", "elsewhere"))
+        said = rerun(self.at("reference"), "--draws", "3", "--", *training(1, "--experts", "--trace", "elsewhere"))
         self.assertIn(f"check {self.at('reference')} PARALLEL", said.splitlines()[-1])
         self.assertFalse(os.path.exists("elsewhere"))
         layouts = {"experts": (4, "--tp", "2", "--sp", "--ep", "2", "--distributed-optimizer"), "stages": (2, "--pp", "2"),
@@ -60,7 +60,7 @@ class TrainingScriptTest(unittest.TestCase):
     def test_bf16_is_judged_by_a_reference_of_the_candidates_tensors(self):
         candidate, reference = self.at("parallel"), self.at("reference")
         call(*training(2, "--bf16", "--tp", "2", "--sp", "--trace", candidate))
-        rerun(reference, "--draws", "1", "--candidate", candidate, "--", *training(1, "--bf16", "--trace", "elsewhere"))
+        rerun(reference, "--draws", "2", "--candidate", candidate, "--", *training(1, "--bf16", "--trace", "elsewhere"))
         result = verdict(reference, candidate)
         self.assertEqual(result["verdict"], "PASS", result)
         self.assertGreater(result["judged"], 5 * result["not_judged"])
@@ -68,7 +68,7 @@ class TrainingScriptTest(unittest.TestCase):
 
 class RerunTest(unittest.TestCase):
     def test_what_cannot_be_run_again_is_one_line(self):
-        rows = [(["reference"], "no command to run: write it behind --"), (["reference", "--draws", "0", "--", "true"], "--draws: at least 1"),
+        rows = [(["reference"], "no command to run: write it behind --"), (["reference", "--draws", "2", "--", "true"], "--draws: at least 3, one of each kind"),
                 (["reference", "--", "no-such-program"], "no-such-program: No such file or directory"),
                 (["reference", "--", "false"], "the run ended with exit code 1"),
                 (["reference", "--", "true"], "the command wrote traces of 0 ranks to reference: a reference runs on one, inside a shardfuzz Tracer")]

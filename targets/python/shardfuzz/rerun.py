@@ -19,6 +19,11 @@ KINDS = ("E1", "E3", "E5")  # of shardfuzz.perturb, which needs torch
 LINES = 20                  # of a failed run's output
 
 
+def kinds_of(candidate) -> tuple:
+    """The kinds of perturbation. A reference of a candidate's tensors has no E1: inputs are equal by construction."""
+    return KINDS if candidate is None else KINDS[1:]
+
+
 def told() -> dict:
     """What the run that this process is part of was told, as arguments of Tracer; {} where nobody runs it again."""
     options = {"directory": os.environ["SHARDFUZZ_TRACE"]} if "SHARDFUZZ_TRACE" in os.environ else {}
@@ -50,7 +55,7 @@ def _run(command, folder: str, anchors: str, perturbation: str = "") -> None:
 
 def rerun(directory: str, command, draws: int = 9, candidate=None) -> None:
     """Runs the command 1 + draws times, and lets `shardfuzz noise` make the noise levels. Raises ShardfuzzError."""
-    kinds = KINDS if candidate is None else KINDS[1:]  # anchored, inputs are equal by construction
+    kinds = kinds_of(candidate)
     with tempfile.TemporaryDirectory() as anchors:
         if candidate is not None:
             call("anchors", candidate, anchors)
@@ -78,8 +83,10 @@ def main() -> int:
     at = given.index("--") if "--" in given else len(given)
     command = given[at + 1:]
     flags = parser.parse_args(given[:at])
-    if not command or flags.draws < 1:
-        parser.error("--draws: at least 1" if command else "no command to run: write it behind --")
+    if not command:
+        parser.error("no command to run: write it behind --")
+    if flags.draws < len(kinds_of(flags.candidate)):
+        parser.error(f"--draws: at least {len(kinds_of(flags.candidate))}, one of each kind")
     try:
         rerun(flags.directory, command, flags.draws, flags.candidate)
     except ShardfuzzError as error:
