@@ -1,5 +1,4 @@
 """The DeepSpeed target: what passes, what is refused, what is known, and a mistake that is planted into the target's own program."""
-import json
 import os
 import shutil
 import subprocess
@@ -7,22 +6,10 @@ import sys
 import tempfile
 import unittest
 
-SHARDFUZZ = os.environ.get("SHARDFUZZ", "build/shardfuzz")
+from target_cases import known_cases, outcomes, place_of
+
 CORPUS = "corpus/regress/deepspeed"
 WORKER = f"{sys.executable} -m deepspeed_target"
-
-
-def run_cases(cases, worker=WORKER):
-    """The outcomes of cases, as a worker's record has them."""
-    with tempfile.TemporaryDirectory() as folder:
-        path, record = os.path.join(folder, "cases.jsonl"), os.path.join(folder, "record")
-        with open(path, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(case) + "\n" for case in cases)
-        done = subprocess.run([SHARDFUZZ, "worker", worker, path, "--record", record], capture_output=True, text=True, check=False)
-        if not os.path.exists(record):
-            raise AssertionError(done.stderr)
-        with open(record, encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
 
 
 def stage(number, ranks=2, zero=(), **more):
@@ -49,26 +36,25 @@ REFUSED = [
 
 class Cases(unittest.TestCase):
     def test_right_cases_pass(self):
-        for given, seen in zip(RIGHT, run_cases(RIGHT)):
+        for given, seen in zip(RIGHT, outcomes(WORKER, RIGHT)):
             self.assertEqual(seen["verdict"], "PASS", (given, seen))
 
     def test_what_deepspeed_does_not_support_is_skipped(self):
-        for (given, reason), seen in zip(REFUSED, run_cases([case for case, _ in REFUSED])):
+        for (given, reason), seen in zip(REFUSED, outcomes(WORKER, [case for case, _ in REFUSED])):
             self.assertEqual(seen["verdict"], "SKIP", (given, seen))
             self.assertIn(reason, seen["reason"])
 
     def test_known_bugs(self):
-        names = sorted(name[:-5] for name in os.listdir(CORPUS) if name.endswith(".json"))
-        cases = [json.load(open(f"{CORPUS}/{name}.json", encoding="utf-8")) for name in names]
-        self.assertGreaterEqual(len(names), 13)
-        for name, case, seen in zip(names, cases, run_cases([case["framework"] for case in cases])):
-            kind, module = case["expect"]["signature"].split("/")[1:]
+        cases = known_cases(CORPUS)
+        self.assertGreaterEqual(len(cases), 13)
+        for (name, case), seen in zip(cases.items(), outcomes(WORKER, [case["framework"] for case in cases.values()])):
+            kind, module = place_of(case)
             self.assertEqual(seen["verdict"], "FINDING", name)
             if seen["class"] == "crash":
-                self.assertIn(module.split("@")[0].split(".")[0], seen["reason"], name)
+                self.assertIn(module.split(".")[0], seen["reason"], name)
             else:
                 self.assertIn(f"/{kind}/", seen["first"], name)
-                self.assertIn(f"{module.split('@')[0]}/", seen["first"], name)
+                self.assertIn(f"{module}/", seen["first"], name)
 
 
 class Planted(unittest.TestCase):
@@ -83,7 +69,7 @@ class Planted(unittest.TestCase):
             self.assertNotEqual(planted, source)
             with open(path, "w", encoding="utf-8") as file:
                 file.write(planted)
-            seen, = run_cases([stage(1)], f"PYTHONPATH={folder} {WORKER}")
+            seen, = outcomes(f"PYTHONPATH={folder} {WORKER}", [stage(1)])
         self.assertEqual((seen["verdict"], seen["diagnosis"]["class"]), ("FINDING", "scale"), seen)
         self.assertIn("1 / dp", seen["diagnosis"]["text"])
 

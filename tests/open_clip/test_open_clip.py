@@ -1,14 +1,10 @@
 """The target of open_clip's losses: right gathers pass, wrong ones are found, planted mistakes are found and named, scripts run."""
-import json
-import os
-import subprocess
 import sys
-import tempfile
 import unittest
 
 from open_clip_target import fields
+from target_cases import Program, complete, known_cases, outcomes, place_of, run_text
 
-SHARDFUZZ = os.environ.get("SHARDFUZZ", "build/shardfuzz")
 CORPUS = "corpus/regress/open-clip"
 WORKER = f"{sys.executable} -m open_clip_target"
 PLANTED = """
@@ -37,17 +33,6 @@ serving.serve()
 """
 
 
-def outcomes(worker, cases):
-    """The records of cases, in order."""
-    with tempfile.TemporaryDirectory() as folder:
-        path, record = os.path.join(folder, "cases.jsonl"), os.path.join(folder, "record")
-        with open(path, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(case) + "\n" for case in cases)
-        subprocess.run([SHARDFUZZ, "worker", worker, path, "--record", record], capture_output=True, text=True, check=False)
-        with open(record, encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
-
-
 class OpenClip(unittest.TestCase):
     def test_right_gathers_pass(self):
         cases = [
@@ -63,47 +48,26 @@ class OpenClip(unittest.TestCase):
             self.assertEqual(seen["verdict"], "PASS", (case, seen))
 
     def test_known_bugs(self):
-        names = sorted(name for name in os.listdir(CORPUS) if name.endswith(".json"))
-        cases = [json.load(open(f"{CORPUS}/{name}", encoding="utf-8")) for name in names]
-        for name, case, seen in zip(names, cases, outcomes(WORKER, [case["framework"] for case in cases])):
-            kind, module = case["expect"]["signature"].split("/")[1:]
+        cases = known_cases(CORPUS)
+        for (name, case), seen in zip(cases.items(), outcomes(WORKER, [case["framework"] for case in cases.values()])):
             self.assertEqual(seen["verdict"], "FINDING", name)
-            self.assertIn(f"/{kind}/{module.split('@')[0]}/", seen["first"], name)
+            self.assertIn("/{}/{}/".format(*place_of(case)), seen["first"], name)
 
     def test_planted_mistakes_are_found(self):
         cases = [{"seed": mistake, "layout": {"dp": 2}, "loss": {"local_loss": mistake != 1}} for mistake in range(3)]
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "planted.py")
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(PLANTED)
-            for case, seen in zip(cases, outcomes(f"{sys.executable} {path}", cases), strict=True):
+        with Program(PLANTED) as planted:
+            for case, seen in zip(cases, outcomes(planted.command, cases)):
                 self.assertEqual(seen["verdict"], "FINDING", (case, seen))
                 self.assertIn("/scalar/loss/", seen["first"], case)
 
     def test_a_script_runs_alone(self):
         from open_clip_target import serving
-        case = self.complete({"layout": {"dp": 2}, "steps": 2, "loss": {"gather_with_grad": False}})
+        case = complete(fields.FIELDS, {"layout": {"dp": 2}, "steps": 2, "loss": {"gather_with_grad": False}})
         text = serving.script(case, "s0/mb0/bwd/act_grad/text.projection/0")
         self.assertLess(len(text), 24576)
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "script.py")
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-            done = subprocess.run([sys.executable, "-W", "ignore", path], capture_output=True, text=True, check=False)
+        done = run_text(text)
         self.assertEqual(done.returncode, 1, done.stderr[-2000:] + done.stdout)
         self.assertIn("step 0: gradient of text.projection.weight: off by 50.0 %", done.stdout)
-
-    @staticmethod
-    def complete(changes):
-        """A case as the harness sends it."""
-        case = {}
-        for path, field in fields.FIELDS.items():
-            *groups, last = path.split(".")
-            at, given = case, changes
-            for group in groups:
-                at, given = at.setdefault(group, {}), given.get(group, {})
-            at[last] = given.get(last, field["choices"][0] if "choices" in field else field["min"])
-        return case
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from shardfuzz import writer
 from shardfuzz.perturb import Jitter
 from shardfuzz.places import whole
 from shardfuzz.worker import Refused
+from target_cases import SHARDFUZZ, known_cases, outcomes, place_of
+from target_cases import complete as complete_case
 from torch_dtensor_target import program
 from torch_dtensor_target.fields import CHAIN, FIELDS, NONE
 from torch_dtensor_target.operands import values
@@ -23,20 +25,13 @@ from torch_dtensor_target.operations import NAMES
 from torch_dtensor_target.ranks import Ranks
 from torch_dtensor_target.serving import plain
 
-SHARDFUZZ = os.environ.get("SHARDFUZZ", "build/shardfuzz")
 CORPUS = "corpus/regress/torch-dtensor"
 WORKER = f"{sys.executable} -m torch_dtensor_target"
 
 
 def complete(operations, shape=(4, 4), **changes):
     """A case as the harness sends it."""
-    case = {}
-    for path, field in FIELDS.items():
-        at = case
-        *groups, last = path.split(".")
-        for group in groups:
-            at = at.setdefault(group, {})
-        at[last] = field["choices"][0] if "choices" in field else field["min"]
+    case = complete_case(FIELDS, {})
     for number, name in enumerate(operations, 1):
         case["op"][str(number)]["name"] = name
     case["shape"]["dims"] = len(shape)
@@ -108,24 +103,12 @@ class OnRanks(unittest.TestCase):
 
 
 class Found(unittest.TestCase):
-    def run_cases(self, cases):
-        """The outcomes of cases, as a worker's record has them."""
-        with tempfile.TemporaryDirectory() as folder:
-            path, record = os.path.join(folder, "cases.jsonl"), os.path.join(folder, "record")
-            with open(path, "w", encoding="utf-8") as file:
-                file.writelines(json.dumps(case) + "\n" for case in cases)
-            subprocess.run([SHARDFUZZ, "worker", WORKER, path, "--record", record], capture_output=True, text=True, check=False)
-            with open(record, encoding="utf-8") as file:
-                return [json.loads(line) for line in file]
-
     def test_known_bugs(self):
-        names = sorted(name[:-5] for name in os.listdir(CORPUS) if name.endswith(".json"))
-        cases = [json.load(open(f"{CORPUS}/{name}.json", encoding="utf-8")) for name in names]
-        self.assertGreaterEqual(len(names), 8)
-        for name, case, seen in zip(names, cases, self.run_cases([case["framework"] for case in cases])):
-            kind, module = case["expect"]["signature"].split("/")[1:]
+        cases = known_cases(CORPUS)
+        self.assertGreaterEqual(len(cases), 8)
+        for (name, case), seen in zip(cases.items(), outcomes(WORKER, [case["framework"] for case in cases.values()])):
             self.assertEqual(seen["verdict"], "FINDING", name)
-            self.assertIn(f"/{kind}/1.{module.split('@')[0]}/", seen["first"], name)
+            self.assertIn("/{}/1.{}/".format(*place_of(case)), seen["first"], name)
 
     def test_right_operations_pass(self):
         def case(name, x, **changes):
@@ -133,7 +116,7 @@ class Found(unittest.TestCase):
         cases = [case(name, x) for name, x in [("mm", "S1"), ("sum.dim", "P"), ("layer_norm.affine", "S0"), ("gelu", "P"), ("transpose", "S1"), ("cat", "S0"),
                                                ("index_select", "S1"), ("sub", "P"), ("clone", "S0")]]
         cases += [case("mean.dim", "S0", shape={"0": 5, "1": 3}), case("tanh", "S0", shape={"0": 1})]
-        for given, seen in zip(cases, self.run_cases(cases)):
+        for given, seen in zip(cases, outcomes(WORKER, cases)):
             self.assertEqual(seen["verdict"], "PASS", (given, seen))
 
     def test_a_finding_is_confirmed_on_processes_and_has_a_script(self):

@@ -1,5 +1,4 @@
 """The transformers target: its small configurations, right layouts, a planted bug, and the bugs that it has found."""
-import json
 import os
 import shutil
 import subprocess
@@ -8,26 +7,14 @@ import tempfile
 import unittest
 
 import transformers_target
+from target_cases import known_cases, outcomes
 from transformers import LlamaConfig, Qwen2MoeConfig
 from transformers_target import shapes
 from transformers_target.fields import FIELDS
 
-SHARDFUZZ = os.environ.get("SHARDFUZZ", "build/shardfuzz")
 CORPUS = "corpus/regress/transformers"
 WORKER = f"{sys.executable} -m transformers_target"
 MODEL = {path.split(".")[1]: field["choices"][0] for path, field in FIELDS.items() if path.startswith("model.")}
-
-
-def run_cases(cases, environment=None):
-    """The outcomes of cases, as a worker's record has them."""
-    with tempfile.TemporaryDirectory() as folder:
-        path, record = os.path.join(folder, "cases.jsonl"), os.path.join(folder, "record")
-        with open(path, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(case) + "\n" for case in cases)
-        given = {**os.environ, **(environment or {})}
-        subprocess.run([SHARDFUZZ, "worker", WORKER, path, "--record", record], capture_output=True, text=True, check=False, env=given)
-        with open(record, encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
 
 
 class Settings(unittest.TestCase):
@@ -56,11 +43,11 @@ class Cases(unittest.TestCase):
                  {"layout": {"tp": 2, "load": "shards"}, "train": {"loss": "labels"}}, {"layout": {"dp": 2, "load": "other layout"}},
                  {**experts, "layout": {"tp": 2, "ep": 2}}, {**experts, "layout": {"dp": 2, "ep": 2}, "train": {"loss": "labels"}},
                  {**experts, "layout": {"tp": 2, "dp": 2, "ep": 4, "load": "same layout"}}]
-        for case, seen in zip(cases, run_cases(cases)):
+        for case, seen in zip(cases, outcomes(WORKER, cases)):
             self.assertEqual(seen["verdict"], "PASS", (case, seen))
 
     def test_what_transformers_refuses_is_skipped(self):
-        seen, = run_cases([{"model": {"type": "openai_privacy_filter"}, "layout": {"tp": 2}}])
+        seen, = outcomes(WORKER, [{"model": {"type": "openai_privacy_filter"}, "layout": {"tp": 2}}])
         self.assertEqual(seen["verdict"], "SKIP")
         self.assertIn("has no `tp_plan`", seen["reason"])
 
@@ -73,15 +60,14 @@ class Cases(unittest.TestCase):
             self.assertIn("return loss * parts", text)
             with open(os.path.join(copy, "program.py"), "w", encoding="utf-8") as file:
                 file.write(text.replace("return loss * parts", "return loss"))
-            seen, = run_cases([{"layout": {"dp": 2}}], {"PYTHONPATH": folder})
+            seen, = outcomes(WORKER, [{"layout": {"dp": 2}}], {"PYTHONPATH": folder})
         self.assertEqual(seen["verdict"], "FINDING")
         self.assertEqual(seen["diagnosis"]["class"], "scale", seen)
 
     def test_known_bugs(self):
-        names = sorted(name[:-5] for name in os.listdir(CORPUS) if name.endswith(".json"))
-        cases = [json.load(open(f"{CORPUS}/{name}.json", encoding="utf-8")) for name in names]
-        self.assertGreaterEqual(len(names), 10)
-        for name, case, seen in zip(names, cases, run_cases([case["framework"] for case in cases])):
+        cases = known_cases(CORPUS)
+        self.assertGreaterEqual(len(cases), 10)
+        for (name, case), seen in zip(cases.items(), outcomes(WORKER, [case["framework"] for case in cases.values()])):
             self.assertEqual(seen["verdict"], "FINDING", name)
             # Without a signature: memory that nobody wrote may be NaN or a number.
             kind, module = case["expect"].get("signature", "/act/mamba.out_proj").split("@")[0].split("/")[1:]

@@ -40,6 +40,8 @@ run 1 replay "$folder/min.json" --html "$work/replay.html"
 page "$work/replay.html"
 run 0 replay --plant none "$folder/min.json" --html "$work/pass.html"
 page "$work/pass.html"
+check "the file's finding is missed" grep -q '<dd>FINDING [^<]*, which this run did not show</dd>' "$work/pass.html"
+check "the first page has it" grep -q '<dd>FINDING [^<]*, as it was</dd>' "$folder/report.html"
 check "no cause of what passes" bash -c "! grep -q 'class=\"cause\"' '$work/pass.html'"
 
 # --- a clean campaign, a gate
