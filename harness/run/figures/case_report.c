@@ -47,6 +47,9 @@ void sf_case_report(struct sf_report *report, const struct sf_case *c, const str
   if (subject->has_ranks) snprintf(ranks, sizeof ranks, ", on %d rank%s", outcome->ranks, outcome->ranks == 1 ? "" : "s");
   sf_report_fact(report, subject->noun, NULL, "%d of %d judged%s", outcome->checked, outcome->checked + outcome->unchecked, ranks);
   add_case(report, c, outcome);
+  if (c->expect.present)
+    sf_report_fact(report, "the file expects", NULL, "%s%s%s, %s", c->expect.verdict, *c->expect.signature ? " " : "", c->expect.signature,
+                   sf_outcome_as_expected(outcome, &c->expect) ? "as it was" : "which this run did not show");
   if (told->evidence) sf_report_fact(report, "seed of the data", NULL, "%" PRId64, (int64_t)c->seed);
   sf_text_append(&item->name, "%s", told->name);
   item->seconds = outcome->seconds;
