@@ -424,7 +424,7 @@ enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_s
     checking.report.by_module = candidate->isolated || reference->anchored;
     find_culprits(&checking.report, candidate->isolated ? ISOLATED : reference->anchored ? ANCHORED : WHOLE_RUNS);
   }
-  if (status == SF_OK) sf_check_pattern(&checking);
+  if (status == SF_OK) status = sf_check_pattern(&checking);
   for (int32_t i = 0; status == SF_OK && i < checking.report.culprit_count; i++)
     status = sf_check_explain(&checking, &checking.report.culprits[i]);
   if (status == SF_OK) {

@@ -47,8 +47,8 @@ struct sf_step_norm *sf_check_find_norm(const struct sf_checking *checking, int6
  * the norm. */
 enum sf_status sf_check_extras(struct sf_checking *checking) SF_MUST_USE;
 
-/* check_pattern.c: fills in the report's pattern, once its culprits are known. */
-void sf_check_pattern(struct sf_checking *checking);
+/* check_pattern.c: fills in the report's pattern, once its culprits are known. SF_ENOMEM. */
+enum sf_status sf_check_pattern(struct sf_checking *checking) SF_MUST_USE;
 
 /* check_explain.c: fills in the diagnosis of a culprit. Reads its tensor again, and its neighbours. */
 enum sf_status sf_check_explain(struct sf_checking *checking, struct sf_check_culprit *culprit) SF_MUST_USE;

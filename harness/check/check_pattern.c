@@ -1,12 +1,14 @@
 /* The pattern over the tensors of a trace: what their names and their pieces say of them. */
 #include "harness/check/check_internal.h"
 
+#include "harness/base/alloc.h"
+
 #include <string.h>
 
 struct source {
-  const struct sf_check_report *report;
   const struct sf_trace_set *candidate;
   const struct sf_trace_group *tp; /* NULL: the trace names none, or it is of one rank */
+  const struct sf_piece **seen;    /* scratch, by rank: the first piece of the group whose lowest rank this is */
 };
 
 static bool is_alike(const struct sf_piece *a, const struct sf_piece *b) {
@@ -20,53 +22,58 @@ static bool is_alike(const struct sf_piece *a, const struct sf_piece *b) {
   return alike;
 }
 
-/* Whether ranks of one group hold different parts. */
-static bool is_cut(const struct sf_trace_tensor *tensor, const struct sf_trace_group *group) {
-  for (const struct sf_piece *a = tensor->pieces; a; a = a->next)
-    for (const struct sf_piece *b = a->next; b; b = b->next)
-      if (group->of_rank[a->rank] == group->of_rank[b->rank] && !is_alike(a, b)) return true;
+/* Whether ranks of one group of tp hold different parts. */
+static bool is_cut(const struct source *source, const struct sf_trace_tensor *tensor) {
+  memset(source->seen, 0, (size_t)source->candidate->ranks * sizeof *source->seen);
+  for (const struct sf_piece *piece = tensor->pieces; piece; piece = piece->next) {
+    const struct sf_piece **first = &source->seen[source->tp->of_rank[piece->rank]];
+    if (!*first) *first = piece;
+    if (!is_alike(*first, piece)) return true;
+  }
   return false;
 }
 
-/* The last part of a dotted name, of which *length bytes are left. */
-static const char *last_part(const char *name, size_t length) {
-  const char *last = name;
-  for (const char *dot = name; (dot = memchr(dot, '.', length - (size_t)(dot - name))) != NULL; dot++) last = dot + 1;
-  return last;
-}
-
 static void describe_param(struct sf_pattern_tensor *out, const struct source *source, const struct sf_trace_tensor *tensor) {
-  const char *own = last_part(out->cls, strlen(out->cls));
+  char *dot = strrchr(out->cls, '.');
   const struct sf_trace_tensor *held = sf_trace_set_find(source->candidate, tensor->text);
-  out->is_bias = strcmp(own, "bias") == 0;
-  out->cls[own > out->cls ? own - out->cls - 1 : 0] = '\0';
+  out->is_bias = strcmp(dot ? dot + 1 : out->cls, "bias") == 0;
+  *(dot ? dot : out->cls) = '\0'; /* what is left is the module's name */
   if (!source->tp || !held) return;
-  out->is_cut = is_cut(held, source->tp);
+  out->is_cut = is_cut(source, held);
   out->is_whole = !out->is_cut;
 }
 
-static bool describe(struct sf_pattern_tensor *out, const void *of, int32_t which) {
-  const struct source *source = of;
-  const struct sf_check_result *result = &source->report->results[which];
+static enum sf_status describe(struct sf_pattern_tensor *out, const struct source *source, const struct sf_check_result *result) {
   const struct sf_trace_name *name = &result->tensor->name;
   *out = (struct sf_pattern_tensor){.is_wrong = result->flagged, .kind = name->kind, .step = name->step, .microbatch = name->microbatch};
   out->layer = sf_trace_name_layer(name);
-  if (sf_trace_name_module(out->cls, sizeof out->cls, name) != SF_OK) return false;
-  const bool of_param =
-      name->kind == SF_KIND_PARAM || name->kind == SF_KIND_WGRAD || name->kind == SF_KIND_MAIN_GRAD || name->kind == SF_KIND_PARAM_DELTA;
   out->is_expert = strstr(result->tensor->text, ".experts.") != NULL;
-  if (of_param) describe_param(out, source, result->tensor);
-  out->is_norm = strstr(last_part(out->cls, strlen(out->cls)), "norm") != NULL;
-  return result->judged || result->flagged;
+  const enum sf_status status = sf_trace_name_module(out->cls, sizeof out->cls, name);
+  if (sf_kind_is_of_param(name->kind)) describe_param(out, source, result->tensor);
+  const char *dot = strrchr(out->cls, '.');
+  out->is_norm = strstr(dot ? dot : out->cls, "norm") != NULL;
+  return status;
 }
 
-void sf_check_pattern(struct sf_checking *checking) {
+enum sf_status sf_check_pattern(struct sf_checking *checking) {
   struct sf_check_report *report = &checking->report;
-  struct source source = {.report = report, .candidate = checking->candidate};
-  for (int32_t i = 0; i < source.candidate->group_count; i++)
-    if (strcmp(source.candidate->groups[i].name, "tp") == 0 && source.candidate->groups[i].size > 1)
-      source.tp = &source.candidate->groups[i];
+  const struct sf_trace_set *candidate = checking->candidate;
+  int32_t count = 0, first = 0;
   report->pattern[0] = '\0';
-  if (report->findings < 2 || report->culprit_count == 0) return;
-  sf_pattern_say(report->pattern, &(struct sf_pattern_source){&source, report->result_count, describe}, report->culprits[0].result);
+  if (report->findings < 2 || report->culprit_count == 0) return SF_OK;
+  struct source source = {.candidate = candidate, .seen = sf_alloc((size_t)candidate->ranks * sizeof *source.seen)};
+  for (int32_t i = 0; i < candidate->group_count; i++)
+    if (strcmp(candidate->groups[i].name, "tp") == 0 && candidate->groups[i].size > 1) source.tp = &candidate->groups[i];
+  struct sf_pattern_tensor *tensors = sf_alloc((size_t)report->result_count * sizeof *tensors);
+  enum sf_status status = tensors && source.seen ? SF_OK : SF_ENOMEM;
+  for (int32_t i = 0; status == SF_OK && i < report->result_count; i++) {
+    const struct sf_check_result *result = &report->results[i];
+    if (!result->judged && !result->flagged) continue;
+    if (i == report->culprits[0].result) first = count;
+    status = describe(&tensors[count++], &source, result);
+  }
+  if (status == SF_OK) sf_pattern_say(report->pattern, tensors, count, first);
+  sf_free(tensors);
+  sf_free(source.seen);
+  return status == SF_OK ? SF_OK : sf_error_set(checking->error, status, "%s: out of memory", candidate->path);
 }

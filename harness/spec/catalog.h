@@ -8,22 +8,24 @@
 
 struct sf_module {
   enum sf_module_class cls;
-  int32_t layer;  /* -1 outside the decoder's layers; model.layers + k in multi-token prediction at depth k */
+  int32_t layer;                    /* -1 outside the decoder's layers; model.layers + k in multi-token prediction at depth k */
   int32_t first_param, param_count; /* its parameters stand one after the other */
-  char name[72];  /* "decoder.layers.3.mlp.linear_fc1" */
+  char name[72];                    /* "decoder.layers.3.mlp.linear_fc1" */
 };
 
 /* Logical tensors are matrices, row-major: activations are [token, feature] with token row = position * microbatch_size +
  * sequence (Megatron's [s, b, h]); weights are [output, input]; a vector is one row. */
-struct sf_shape { int64_t rows, cols; };
+struct sf_shape {
+  int64_t rows, cols;
+};
 
 struct sf_param {
-  char name[96];          /* "decoder.layers.3.mlp.linear_fc1.weight" */
-  int32_t module;         /* index into modules */
+  char name[96];  /* "decoder.layers.3.mlp.linear_fc1.weight" */
+  int32_t module; /* index into modules */
   struct sf_shape shape;
   enum sf_cut row_cut, col_cut;
-  bool frozen, decayed;   /* decayed: weight decay applies */
-  float scale, offset;    /* initial value = offset + scale * unit-variance draw (consistent.h) */
+  bool frozen, decayed; /* decayed: weight decay applies */
+  float scale, offset;  /* initial value = offset + scale * unit-variance draw (consistent.h) */
 };
 
 struct sf_catalog {
@@ -61,16 +63,20 @@ enum sf_kind {
       SF_KIND_COUNT
 };
 const char *sf_kind_name(enum sf_kind kind); /* the text above */
+/* Whether tensors of the kind belong to a parameter. */
+static inline bool sf_kind_is_of_param(enum sf_kind kind) {
+  return kind == SF_KIND_PARAM || kind == SF_KIND_WGRAD || kind == SF_KIND_MAIN_GRAD || kind == SF_KIND_PARAM_DELTA;
+}
 
 /* LOSS_SCALE: of the step, and of the step that would follow the last; OVERFLOW: 1 when its main gradients are not all finite, else 0. Both
  * exist with loss scaling only. */
-#define SF_SCALAR_MAP(X) \
+#define SF_SCALAR_MAP(X)                                                                                                                   \
   X(LOSS, "loss") X(TOKENS, "tokens") X(GRAD_NORM, "grad_norm") X(CLIP, "clip") X(LOSS_SCALE, "loss_scale") X(OVERFLOW, "overflow")
 enum sf_scalar {
 #define X(name, text) SF_SCALAR_##name,
   SF_SCALAR_MAP(X)
 #undef X
-  SF_SCALAR_COUNT
+      SF_SCALAR_COUNT
 };
 const char *sf_scalar_name(enum sf_scalar scalar); /* the text above */
 
@@ -79,7 +85,7 @@ enum sf_pass {
 #define X(name, text) SF_PASS_##name,
   SF_PASS_MAP(X)
 #undef X
-  SF_PASS_COUNT
+      SF_PASS_COUNT
 };
 const char *sf_pass_name(enum sf_pass pass); /* the text above */
 
@@ -91,7 +97,7 @@ struct sf_trace_id {
   uint8_t pass, kind, call;
   int32_t subject;
 };
-uint64_t sf_trace_key(struct sf_trace_id id); /* unique, not ordered */
+uint64_t sf_trace_key(struct sf_trace_id id);          /* unique, not ordered */
 struct sf_trace_id sf_trace_id_from_key(uint64_t key); /* of a key that sf_trace_key gave */
 /* "s0/mb1/fwd/act/decoder.layers.0.mlp.linear_fc1/0"; always terminated. */
 void sf_trace_id_text(char *out, size_t out_size, const struct sf_catalog *catalog, struct sf_trace_id id);
@@ -99,8 +105,8 @@ void sf_trace_id_text(char *out, size_t out_size, const struct sf_catalog *catal
 struct sf_trace_spec {
   struct sf_shape shape;
   enum sf_cut row_cut, col_cut;
-  enum sf_dtype promised;   /* precision promised for this tensor */
-  int32_t module;           /* the module that is to blame when it is wrong */
+  enum sf_dtype promised; /* precision promised for this tensor */
+  int32_t module;         /* the module that is to blame when it is wrong */
 };
 enum { SF_CALL_TIED_HEAD = 1, SF_CALL_MTP_EMBEDDING = 2, SF_CALL_MTP_HEAD = 3, SF_CALLS_PER_DEPTH = 2 };
 /* False, with *out unwritten, when the model of the catalogue has no such tensor. */

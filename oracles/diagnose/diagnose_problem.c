@@ -121,12 +121,8 @@ static void diagnose_structure(struct sf_diagnosis *out, const struct sf_collect
 
 /* --- the problem ----------------------------------------------------------------------------------------------- */
 
-static bool is_of_param(struct sf_trace_id id) {
-  return id.kind == SF_KIND_PARAM || id.kind == SF_KIND_WGRAD || id.kind == SF_KIND_MAIN_GRAD || id.kind == SF_KIND_PARAM_DELTA;
-}
-
 static const struct sf_module *module_of(const struct sf_catalog *catalog, struct sf_trace_id id, const struct sf_trace_spec *spec) {
-  return &catalog->modules[is_of_param(id) ? catalog->params[id.subject].module : spec->module];
+  return &catalog->modules[sf_kind_is_of_param(id.kind) ? catalog->params[id.subject].module : spec->module];
 }
 
 static unsigned meshes_of(const struct sf_catalog *catalog, const struct sf_diagnosis_problem *p) {

@@ -51,20 +51,25 @@ static const struct rule times[] = {
 
 /* --- which one holds ------------------------------------------------------------------------------------------- */
 
+struct run {
+  const struct sf_pattern_tensor *tensors;
+  int32_t count;
+  tensor first; /* the wrong one of its kind in the earliest step */
+};
+
 struct count {
   int32_t wrong, right;
 };
 
 /* False where a rule takes a right tensor for wrong or the other way round, or fewer than two are wrong. */
-static bool fits(struct count *out, const struct sf_pattern_source *source, tensor first, const struct rule *place,
-                 const struct rule *time) {
+static bool fits(struct count *out, const struct run *run, const struct rule *place, const struct rule *time) {
   *out = (struct count){0, 0};
-  for (int32_t i = 0; i < source->count; i++) {
-    struct sf_pattern_tensor t;
-    if (!source->describe(&t, source->of, i) || t.kind != first->kind) continue;
-    if (t.is_wrong != (place->holds(&t, first) && time->holds(&t, first))) return false;
-    out->wrong += t.is_wrong;
-    out->right += !t.is_wrong;
+  for (int32_t i = 0; i < run->count; i++) {
+    tensor t = &run->tensors[i];
+    if (t->kind != run->first->kind) continue;
+    if (t->is_wrong != (place->holds(t, run->first) && time->holds(t, run->first))) return false;
+    out->wrong += t->is_wrong;
+    out->right += !t->is_wrong;
   }
   return out->wrong > 1;
 }
@@ -101,27 +106,18 @@ static void say(char out[SF_PATTERN_TEXT], tensor first, const struct rule *plac
     snprintf(out + length, SF_PATTERN_TEXT - length, " are wrong, and none of the other %d", count->right);
 }
 
-/* The wrong tensor of this kind in the earliest step. */
-static bool find_earliest(struct sf_pattern_tensor *out, const struct sf_pattern_source *source, int32_t first) {
-  if (!source->describe(out, source->of, first)) return false;
-  for (int32_t i = 0; i < source->count; i++) {
-    struct sf_pattern_tensor t;
-    if (source->describe(&t, source->of, i) && t.is_wrong && t.kind == out->kind && t.step < out->step) *out = t;
-  }
-  return true;
-}
-
-void sf_pattern_say(char out[SF_PATTERN_TEXT], const struct sf_pattern_source *source, int32_t which) {
+void sf_pattern_say(char out[SF_PATTERN_TEXT], const struct sf_pattern_tensor *tensors, int32_t count, int32_t first) {
   enum { PLACES = sizeof places / sizeof places[0], TIMES = sizeof times / sizeof times[0] };
-  struct sf_pattern_tensor first;
+  struct run run = {tensors, count, &tensors[first]};
+  for (int32_t i = 0; i < count; i++)
+    if (tensors[i].is_wrong && tensors[i].kind == run.first->kind && tensors[i].step < run.first->step) run.first = &tensors[i];
   out[0] = '\0';
-  if (!find_earliest(&first, source, which)) return;
   for (int rules = 0; rules <= 2; rules++) /* the fewest words first */
     for (int place = 0; place < PLACES; place++)
       for (int time = 0; time < TIMES; time++) {
-        struct count count;
-        if ((place > 0) + (time > 0) != rules || !fits(&count, source, &first, &places[place], &times[time])) continue;
-        say(out, &first, &places[place], &times[time], &count);
+        struct count counted;
+        if ((place > 0) + (time > 0) != rules || !fits(&counted, &run, &places[place], &times[time])) continue;
+        say(out, run.first, &places[place], &times[time], &counted);
         return;
       }
 }

@@ -6,7 +6,7 @@
 
 enum { SF_PATTERN_TEXT = 200, SF_PATTERN_CLASS_TEXT = 96 };
 
-/* A judged tensor. */
+/* A tensor that is wrong, or known to be right. */
 struct sf_pattern_tensor {
   bool is_wrong;
   enum sf_kind kind;
@@ -17,15 +17,8 @@ struct sf_pattern_tensor {
   bool is_whole, is_cut; /* of parameters, and only where there is tensor parallelism: whether its ranks hold the same, or parts */
 };
 
-struct sf_pattern_source {
-  const void *of;
-  int32_t count;
-  /* Describes tensor `which`; false where it is neither wrong nor known to be right. */
-  bool (*describe)(struct sf_pattern_tensor *out, const void *of, int32_t which);
-};
-
 /* Says of the kind of tensor `first` which of its tensors are wrong, in the shortest rule that holds for all of these and for no right one.
- * first: a wrong tensor. "" where fewer than two are wrong, or no such rule holds. */
-void sf_pattern_say(char out[SF_PATTERN_TEXT], const struct sf_pattern_source *source, int32_t first);
+ * first: the place of a wrong tensor among the `count`. "" where fewer than two are wrong, or no such rule holds. */
+void sf_pattern_say(char out[SF_PATTERN_TEXT], const struct sf_pattern_tensor *tensors, int32_t count, int32_t first);
 
 #endif

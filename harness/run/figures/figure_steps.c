@@ -70,10 +70,8 @@ struct step_map {
 /* Where a tensor stands: "decoder.layers.3", or the module outside of layers. */
 static void layer_of(char out[MODULE_TEXT], const struct sf_trace_name *name) {
   int32_t length = name->subject_length < MODULE_TEXT - 1 ? name->subject_length : MODULE_TEXT - 1;
-  const bool is_of_param =
-      name->kind == SF_KIND_PARAM || name->kind == SF_KIND_WGRAD || name->kind == SF_KIND_MAIN_GRAD || name->kind == SF_KIND_PARAM_DELTA;
   snprintf(out, MODULE_TEXT, "%.*s", (int)length, name->subject);
-  char *last = is_of_param ? strrchr(out, '.') : NULL;
+  char *last = sf_kind_is_of_param(name->kind) ? strrchr(out, '.') : NULL;
   if (last) *last = '\0';
   char *at = strstr(out, "layers.");
   const size_t digits = at ? strspn(at + 7, "0123456789") : 0;

@@ -1,5 +1,7 @@
 #include "harness/run/trial/pattern.h"
 
+#include "harness/base/alloc.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -26,8 +28,7 @@ static void describe_param(struct sf_pattern_tensor *out, const struct sf_case *
 }
 
 static void describe_id(struct sf_pattern_tensor *out, const struct source *source, struct sf_trace_id id) {
-  const bool of_param =
-      id.kind == SF_KIND_PARAM || id.kind == SF_KIND_WGRAD || id.kind == SF_KIND_MAIN_GRAD || id.kind == SF_KIND_PARAM_DELTA;
+  const bool of_param = sf_kind_is_of_param(id.kind);
   const bool of_module = id.kind == SF_KIND_ACT || id.kind == SF_KIND_ACT_GRAD;
   *out = (struct sf_pattern_tensor){.kind = id.kind, .step = id.step, .layer = -1};
   if (of_module || id.kind == SF_KIND_WGRAD) out->microbatch = id.microbatch;
@@ -39,22 +40,21 @@ static void describe_id(struct sf_pattern_tensor *out, const struct source *sour
   snprintf(out->cls, sizeof out->cls, "%s", sf_modules[module->cls].name);
 }
 
-static bool describe(struct sf_pattern_tensor *out, const void *of, int32_t which) {
-  const struct source *source = of;
-  const struct sf_tensor_result *result = &source->judgement->results[which];
-  describe_id(out, source, result->id);
-  out->is_wrong = is_wrong(source->judgement, result->id);
-  return result->judged || out->is_wrong;
-}
-
 void sf_pattern_of(char out[SF_PATTERN_TEXT], const struct sf_case *c, const struct sf_catalog *catalog,
                    const struct sf_judgement *judgement) {
   const struct source source = {c, catalog, judgement};
-  const uint64_t first = judgement->finding_count > 1 ? sf_trace_key(judgement->findings[0].id) : 0;
+  int32_t count = 0, first = -1;
   out[0] = '\0';
-  for (int32_t i = 0; judgement->finding_count > 1 && i < judgement->result_count; i++) {
-    if (sf_trace_key(judgement->results[i].id) != first) continue;
-    sf_pattern_say(out, &(struct sf_pattern_source){&source, judgement->result_count, describe}, i);
-    return;
+  if (judgement->finding_count < 2) return;
+  struct sf_pattern_tensor *tensors = sf_alloc((size_t)judgement->result_count * sizeof *tensors);
+  for (int32_t i = 0; tensors && i < judgement->result_count; i++) {
+    const struct sf_tensor_result *result = &judgement->results[i];
+    const bool bad = is_wrong(judgement, result->id);
+    if (!result->judged && !bad) continue;
+    if (bad && first < 0 && sf_trace_key(result->id) == sf_trace_key(judgement->findings[0].id)) first = count;
+    describe_id(&tensors[count], &source, result->id);
+    tensors[count++].is_wrong = bad;
   }
+  if (first >= 0) sf_pattern_say(out, tensors, count, first);
+  sf_free(tensors);
 }
