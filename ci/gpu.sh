@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU: builds with CUDA, runs the device contract suite, operation fuzzing, layers, planted bugs, sample kernels with bugs
-# that only a GPU shows, compute-sanitizer over the suite, the communicator's suite on NCCL with one rank and with two, and the speed against the CPU
-# (40 GiB of memory). No part takes more than ten minutes.
+# that only a GPU shows, compute-sanitizer over the suite, the communicator's suite on NCCL with one rank and with two, the speed of
+# matrix products against cuBLASLt called alone, and of campaigns against the CPU (40 GiB of memory). No part takes more than ten minutes.
 # Writes one JSON file, anew after each part, and says at the end which parts it lacks; exits 1 if any part failed, 2 for wrong arguments, 3 without a GPU.
 #   ci/gpu.sh [--installed | --build DIR] [--parts NAME,...] [FILE.json]
 #     --installed   takes what the machine has and installs nothing, for machines without a network
@@ -13,9 +13,9 @@ caller=$PWD
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 limit_s=600
-names=(contract operations layers kernels power_1 power_2 power_3 power_4 power_5 power_6 nccl_1 nccl_2 nccl_layers memcheck racecheck speed_cuda shares_cuda speed_cpu)
+names=(contract operations layers kernels power_1 power_2 power_3 power_4 power_5 power_6 nccl_1 nccl_2 nccl_layers memcheck racecheck gemm speed_cuda shares_cuda speed_cpu)
 declare -A groups=([power]="power_1 power_2 power_3 power_4 power_5 power_6" [nccl]="nccl_1 nccl_2 nccl_layers" [sanitizer]="memcheck racecheck"
-  [speed]="speed_cuda shares_cuda speed_cpu")
+  [speed]="gemm speed_cuda shares_cuda speed_cpu")
 usage() {
   echo "ci/gpu.sh: $1; usage: ci/gpu.sh [--installed | --build DIR] [--parts NAME,...] [FILE.json], parts: ${names[*]}, or ${!groups[*]}" >&2
   exit 2
@@ -47,8 +47,8 @@ for name in $parts; do
     wanted[$part]=1
   done
 done
-suite=tests/contract/test_device_contract ranks_suite=tests/contract/test_comm_contract bench=tests/bench/bench_speed
-declare -A needs=([contract]=$suite [memcheck]=$suite [racecheck]=$suite [nccl_1]=$ranks_suite [nccl_2]=$ranks_suite [shares_cuda]=$bench
+suite=tests/contract/test_device_contract ranks_suite=tests/contract/test_comm_contract bench=tests/bench/bench_speed products=tests/bench/bench_gemm
+declare -A needs=([contract]=$suite [memcheck]=$suite [racecheck]=$suite [nccl_1]=$ranks_suite [nccl_2]=$ranks_suite [gemm]=$products [shares_cuda]=$bench
   [kernels]=plugins/gpu_sound.so)
 if [ -n "$build" ]; then
   [ $installed -eq 0 ] || usage "--installed builds, and --build DIR does not"
@@ -72,11 +72,11 @@ if [ -z "$build" ]; then
     if [ -e "$packages/nvidia/cu13/include/cublasLt.h" ]; then options+=("-DSF_CUDA_PACKAGES=$packages"); fi
   fi
   cmake -G Ninja -S . -B "$build" "${options[@]}" >/dev/null
-  ninja -C "$build" --quiet shardfuzz test_device_contract test_comm_contract bench_speed plugin_gpu_{sound,race,grid_limit,stale_shared}
+  ninja -C "$build" --quiet shardfuzz test_device_contract test_comm_contract bench_speed bench_gemm plugin_gpu_{sound,race,grid_limit,stale_shared}
 fi
 out=$(cd "$caller" && realpath -m "${out:-$build/gpu.json}")
 logs=$(dirname "$out")/gpu-logs
-programs=$(cd "$build" && cat shardfuzz $(ls "$suite" "$ranks_suite" "$bench" plugins/gpu_*.so 2>/dev/null) | sha256sum | cut -c 1-16)
+programs=$(cd "$build" && cat shardfuzz $(ls "$suite" "$ranks_suite" "$bench" "$products" plugins/gpu_*.so 2>/dev/null) | sha256sum | cut -c 1-16)
 work=$(mktemp -d)
 export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}
 failed=0 started_mps=0 running="" # the part's process
@@ -111,6 +111,8 @@ for path in sorted(work.glob("*.skipped")):
 results = {name: part["result"] for name, part in report["parts"].items() if part.get("exit") == 0 and "result" in part}
 if {"speed_cuda", "speed_cpu"} <= results.keys() and results["speed_cpu"]["cases_per_s"] > 0:
     report["cuda_over_cpu"] = round(results["speed_cuda"]["cases_per_s"] / results["speed_cpu"]["cases_per_s"], 2)
+if "gemm" in results:
+    report["gemm_over_cublaslt"] = results["gemm"]["large"]
 if "shares_cuda" in results:
     report["gemm_share_cuda"] = round(results["shares_cuda"]["split_of_measured_run"]["gemm"], 3)
 out.parent.mkdir(parents=True, exist_ok=True)
@@ -231,6 +233,7 @@ else
   for name in ${groups[sanitizer]}; do if wants "$name"; then skip "$name" "there is no compute-sanitizer"; fi; done
 fi
 
+part gemm "$build/$products"
 one_layer=(--preset llama-2-7b --set model.layers=1 --set layout.tp=8 --set model.seq=512 --set train.steps=1 --jobs 1 --seed 1 --cases 2)
 fuzz speed_cuda "${one_layer[@]}" --device cuda --deadline 500s
 part shares_cuda "$build/$bench" "${one_layer[@]}" --device cuda --ranks 8 --layouts 2

@@ -15,6 +15,7 @@ fake "$tools/mpirun" <<<'echo "rank 0: 2 ranks on 1 GPU: NCCL needs one for each
 fake "$ready/tests/contract/test_device_contract" <<<'echo "asked for $1" && echo "the end"'
 fake "$ready/tests/contract/test_comm_contract" <<<'true'
 fake "$ready/tests/bench/bench_speed" <<<'echo "{\"split_of_measured_run\": {\"gemm\": 0.25}}"'
+fake "$ready/tests/bench/bench_gemm" <<<'echo "{\"large\": {\"bf16\": {\"device\": {\"ratio_least\": 0.5}}}}"'
 fake "$ready/shardfuzz" <<'END'
 case "$*" in
 "list plants") for i in 1 2 3 4 5 6 7; do echo "plant-$i  text"; done && echo "canary-crash  text" ;;
@@ -52,7 +53,7 @@ gpu 2 --installed
 gpu 2 --build
 
 gpu 0 --parts contract,sanitizer,power
-last_line "NOT RUN: operations, layers, kernels, nccl_1, nccl_2, nccl_layers, speed_cuda, shares_cuda, speed_cpu"
+last_line "NOT RUN: operations, layers, kernels, nccl_1, nccl_2, nccl_layers, gemm, speed_cuda, shares_cuda, speed_cpu"
 reports "j['parts']['contract']['last_lines']" "['asked for cuda', 'the end']"
 reports "'--kernel-name kns=_kernel ' in j['parts']['racecheck']['last_lines'][0]" True
 reports "[j['parts']['power_%d' % i]['result']['arguments'].count('--plant plant-') for i in range(1, 7)]" "[2, 1, 1, 1, 1, 1]"
@@ -60,7 +61,7 @@ check "its own Multi-Process Service is started and ended" [ "$(sed 's/.* //' "$
 check "no logs of what passed" [ ! -e "$work/out/gpu-logs" ]
 
 gpu 1 --parts operations,nccl
-last_line "NOT RUN: layers, kernels, nccl_1 (rank 0: 2 ranks on 1 GPU: NCCL needs one for each), nccl_2 (rank 0: 2 ranks on 1 GPU: NCCL needs one for each), nccl_layers (rank 0: 2 ranks on 1 GPU: NCCL needs one for each), speed_cuda, shares_cuda, speed_cpu"
+last_line "NOT RUN: layers, kernels, nccl_1 (rank 0: 2 ranks on 1 GPU: NCCL needs one for each), nccl_2 (rank 0: 2 ranks on 1 GPU: NCCL needs one for each), nccl_layers (rank 0: 2 ranks on 1 GPU: NCCL needs one for each), gemm, speed_cuda, shares_cuda, speed_cpu"
 reports "j['parts']['operations']['exit'], j['parts']['contract']['exit']" "(1, 0)"
 reports "j['parts']['operations']['last_lines']" "['a line of stderr']" # which says why, where stdout says nothing
 check "a failed part's output is kept" grep -q '^a line of stderr$' "$work/out/gpu-logs/operations/stderr"
@@ -78,7 +79,7 @@ cut_off() { # SIGNAL
 }
 cut_off TERM
 check "cut off: exit 143" [ $? -eq 143 ]
-last_line "NOT RUN: operations, layers, kernels, power_1, power_2, power_3, power_4, power_5, power_6, nccl_1, nccl_2, nccl_layers, memcheck, racecheck, speed_cuda, shares_cuda, speed_cpu"
+last_line "NOT RUN: operations, layers, kernels, power_1, power_2, power_3, power_4, power_5, power_6, nccl_1, nccl_2, nccl_layers, memcheck, racecheck, gemm, speed_cuda, shares_cuda, speed_cpu"
 reports "list(j['parts'])" "['contract']"
 check "the part under way has ended" [ ! -e "/proc/$(cat "$FAKE_PID")" ]
 cut_off KILL 2>/dev/null
@@ -86,7 +87,8 @@ reports "list(j['parts'])" "['contract']"
 kill "$(cat "$FAKE_PID")"
 
 gpu 0 --parts speed
-reports "j['cuda_over_cpu'], j['gemm_share_cuda'], sorted(j['parts'])" "(2.5, 0.25, ['contract', 'shares_cuda', 'speed_cpu', 'speed_cuda'])"
+reports "j['cuda_over_cpu'], j['gemm_share_cuda'], sorted(j['parts'])" "(2.5, 0.25, ['contract', 'gemm', 'shares_cuda', 'speed_cpu', 'speed_cuda'])"
+reports "j['gemm_over_cublaslt']['bf16']['device']['ratio_least']" 0.5
 echo true >>"$ready/tests/contract/test_device_contract"
 gpu 0 --parts contract
 reports "list(j['parts'])" "['contract']" # of other programs: what earlier runs saw does not count
