@@ -42,5 +42,6 @@ run bench_ops "$here/campaigns/bench_ops.sh" "$build" 1000000 1
 run bench_mutants "$here/campaigns/bench_mutants.sh" "$build" 1000 1
 run bench_check "$bin/bench_check" --mib 2048 --repeat 5 --shardfuzz "$build/shardfuzz"
 if python3 -c 'import torch' 2>/dev/null; then run bench_tracer "$here/frameworks/bench_tracer.py" "$build" 10; fi
+if [ -x "$bin/bench_gemm" ] && nvidia-smi -L >/dev/null 2>&1; then run bench_gemm "$bin/bench_gemm"; fi
 run bench_width "$bin/bench_width" --percent 100
 exit $failed

@@ -33,12 +33,11 @@ static const struct linear {
                {"head", HIDDEN, 32000 / 8}};
 static const char *const passes[] = {"forward", "dgrad", "wgrad"};
 static const int64_t squares[] = {64, 128, 256, 512};
-static const enum sf_dtype formats[] = {SF_F32, SF_BF16, SF_F16};
 enum {
   LINEARS = sizeof linears / sizeof *linears,
   PASSES = sizeof passes / sizeof *passes,
   SQUARES = sizeof squares / sizeof *squares,
-  FORMATS = sizeof formats / sizeof *formats,
+  FORMATS = 3,
   PRODUCTS = LINEARS * PASSES + SQUARES
 };
 
@@ -89,12 +88,19 @@ static float *floats(int64_t count) {
   return memory;
 }
 
-/* Integers of -4 to 4; wide: odd ones of 12 bits, which neither bf16 nor fp16 holds. */
-static void fill(float *x, int64_t count, uint32_t state, bool wide) {
+/* Odd integers that need 8 bits or fewer, 9 to 11, or 12: the device looks for the narrowest format that holds the operands. fp16's are
+ * scaled, so that sums fit it. */
+static const struct numbers {
+  enum sf_dtype format;
+  int32_t offset, step;
+  float scale;
+} numbers[FORMATS] = {{SF_F32, 2049, 64, 1.0f}, {SF_BF16, 1, 2, 1.0f}, {SF_F16, 257, 64, 1.0f / 256.0f}};
+
+static void fill(float *x, int64_t count, uint32_t state, const struct numbers *n) {
   for (int64_t i = 0; i < count; i++) {
     state = state * 1664525u + 1013904223u;
-    const int32_t small = (int32_t)(state >> 16) % 9 - 4;
-    x[i] = wide ? (float)(small < 0 ? -2049 + 64 * small : 2049 + 64 * small) : (float)small;
+    const int32_t size = n->offset + (int32_t)(state >> 16 & 3u) * n->step;
+    x[i] = n->scale * (float)(state >> 31 ? -size : size);
   }
 }
 
@@ -223,7 +229,7 @@ static void add(struct summary *s, double ratio) {
 static void summaries_out(struct sf_json_out *json, struct summary summaries[FORMATS][WAYS]) {
   sf_json_out_object(json, "large");
   for (int f = 0; f < FORMATS; f++) {
-    sf_json_out_object(json, sf_dtype_name(formats[f]));
+    sf_json_out_object(json, sf_dtype_name(numbers[f].format));
     for (int way = 0; way < WAYS; way++) {
       const struct summary *s = &summaries[f][way];
       sf_json_out_object(json, way_names[way]);
@@ -242,15 +248,16 @@ static int64_t run_product(struct bench *b, struct product *p, struct sf_json_ou
   float *a = floats(g->m * g->k), *other = floats(g->k * g->n);
   int64_t wrongs = 0;
   g->c = floats(g->m * g->n), g->a = a, g->b = other;
-  fill(other, g->k * g->n, 2, false);
+  fill(other, g->k * g->n, 2, &numbers[1]);
   for (int f = 0; f < FORMATS; f++) {
-    fill(a, g->m * g->k, 1, formats[f] == SF_F32);
-    const struct timing t = measure(b, g, formats[f]);
-    timing_out(json, p, formats[f], &t);
+    fill(a, g->m * g->k, 1, &numbers[f]);
+    const struct timing t = measure(b, g, numbers[f].format);
+    timing_out(json, p, numbers[f].format, &t);
     if ((double)g->m * (double)g->n * (double)g->k >= large_from)
       for (int way = 0; way < WAYS; way++) add(&summaries[f][way], t.library_s / t.way_s[way]);
     if (wrong(&t)) {
-      fprintf(stderr, "bench_gemm: %s %s in %s: the device's product is not the library's\n", p->name, p->pass, sf_dtype_name(formats[f]));
+      fprintf(stderr, "bench_gemm: %s %s in %s: the device's product is not the library's\n", p->name, p->pass,
+              sf_dtype_name(numbers[f].format));
       wrongs++;
     }
   }
