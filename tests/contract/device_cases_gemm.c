@@ -202,3 +202,21 @@ void test_gemm_reduced_formats_within_bound(void **state) {
   }
   end(state);
 }
+
+/* Operands of small numbers but for one, wherever that lies. */
+void test_gemm_one_number_fits_no_reduced_format_is_kept(void **state) {
+  enum { SIZE = 128, PLACES = 6 };
+  static const int64_t places[PLACES] = {0, 1, 2, 3, 77 * SIZE + 6, SIZE * SIZE - 1};
+  struct fixture *f = *state;
+  begin(state, "gemm one number");
+  for (int i = 0; i < 2 * PLACES; i++) {
+    struct sf_gemm g = {.m = SIZE, .n = SIZE, .k = SIZE, .lda = SIZE, .ldb = SIZE, .ldc = SIZE, .alpha = 1.0f};
+    float *a = rounded(f, SIZE * SIZE, NORMAL, SF_F8E4M3), *b = rounded(f, SIZE * SIZE, NORMAL, SF_F8E4M3), *c = copy(a, SIZE * SIZE);
+    (i < PLACES ? a : b)[places[i % PLACES]] = 2049.0f;
+    g.a = a, g.b = b, g.c = c;
+    f->dev->ops->gemm(f->dev, &g, SF_F32);
+    expect_gemm(f, &g, a, SF_F32);
+    release(a, SIZE * SIZE), release(b, SIZE * SIZE), release(c, SIZE * SIZE);
+  }
+  end(state);
+}

@@ -142,6 +142,7 @@ void test_gemm_repeated_same_bits(void **state);
 void test_gemm_chain_exact_bits(void **state);
 void test_gemm_large_within_bound(void **state);
 void test_gemm_reduced_formats_within_bound(void **state);
+void test_gemm_one_number_fits_no_reduced_format_is_kept(void **state);
 /* device_cases_product.c */
 void test_product_random_within_bound(void **state);
 void test_product_in_order_random_same_bits(void **state);

@@ -530,6 +530,7 @@ static int run_variant(struct fixture *f, bool wanted, uint64_t seed) {
                                      T(test_gemm_chain_exact_bits),
                                      T(test_gemm_large_within_bound),
                                      T(test_gemm_reduced_formats_within_bound),
+                                     T(test_gemm_one_number_fits_no_reduced_format_is_kept),
                                      T(test_product_random_within_bound),
                                      T(test_product_in_order_random_same_bits),
                                      T(test_product_large_within_bound),

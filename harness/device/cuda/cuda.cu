@@ -209,6 +209,7 @@ enum sf_status sf_cuda_device_create(struct sf_device **out, struct sf_error *er
   cuda->device = {&cuda->ops, cuda, &cuda->memory, sf_cuda_product_run, destroy, 0};
   cuda->memory = {memory_alloc, memory_release, cuda};
   cuda->scratch_memory = {scratch_alloc, memory_release, cuda};
+  cuda->gemm_format = SF_BF16;
   fill_table(&cuda->ops);
   enum sf_status status = open_gpu(cuda, error);
   if (status == SF_OK) status = sf_cuda_blas_create(&cuda->blas, error);

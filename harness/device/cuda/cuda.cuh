@@ -45,6 +45,7 @@ struct sf_cuda {
   bool told_refusal;
   struct sf_cuda_room product_rooms[3]; /* operands of products of the host's matrices; they grow as needed */
   struct sf_cuda_room gemm_rooms[3];    /* copies of large operands, and a product before it is added to c */
+  enum sf_dtype gemm_format;            /* of the last large product's operands: the next ones are likely to have it too */
 };
 
 /* One operation from its beginning to its end, where it waits for the kernels and puts results where they belong. Between a launch and the
