@@ -143,8 +143,7 @@ static unsigned meshes_of(const struct sf_catalog *catalog, const struct sf_diag
 static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot, const struct sf_finding *finding,
                            const struct sf_diagnosis_shard *shards, int32_t shard_count, struct sf_related_list *list,
                            struct sf_picture *picture) {
-  const enum sf_level reached = sf_expectations_level(list->collector->expectations),
-                      level = reached >= SF_LEVEL_FULL ? SF_LEVEL_FULL : reached;
+  const enum sf_level reached = slot->expected->level, level = reached >= SF_LEVEL_FULL ? SF_LEVEL_FULL : reached;
   const struct sf_diagnosis_shard merged = {.rank = -1, .map = sf_shard_map_whole(slot->expected->spec.shape), .data = slot->merged};
   struct sf_diagnosis_problem p = {
       .c = &slot->of->c, .id = finding->id, .spec = slot->expected->spec, .shards = shards, .shard_count = shard_count, .picture = picture};

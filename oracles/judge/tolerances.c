@@ -17,6 +17,7 @@ struct tolerances {
   struct sf_expectations *expectations;
   enum sf_level level;
   struct sf_tensor_result **left; /* of tensors that the perturbed runs so far do not clear */
+  int32_t *ordinals;              /* theirs */
   int32_t count;
 };
 
@@ -105,7 +106,7 @@ static enum sf_status judge_infinite(struct tolerances *t, struct sf_tensor_resu
   result->why_not = "overflow";
   bool is_in_doubt = sf_first_nonfinite(e->x, slot->merged, count) >= 0;
   if (is_wrong && nears_largest(t, e->id.step)) {
-    enum sf_status status = sf_expectations_raise(t->expectations, SF_LEVEL_FULL);
+    enum sf_status status = sf_expectations_raise(t->expectations, SF_LEVEL_FULL, &e->ordinal, 1);
     if (status == SF_OK) status = sf_expectations_bound_parts(t->expectations);
     if (status != SF_OK) return status;
     is_in_doubt = !isfinite(sf_tensor_noise(e, SF_LEVEL_FULL)) || parts_may_overflow(t->judging->collector, slot, e);
@@ -198,11 +199,17 @@ static int32_t look_again(struct tolerances *t) {
   return near;
 }
 
+static enum sf_status raise_left(struct tolerances *t, enum sf_level level) {
+  for (int32_t i = 0; i < t->count; i++) t->ordinals[i] = t->left[i]->expected->ordinal;
+  return sf_expectations_raise(t->expectations, level, t->ordinals, t->count);
+}
+
 /* Judges the tensors of which no distance is taken, and begins with the others. */
 static enum sf_status begin(struct tolerances *t) {
   struct sf_collector *collector = t->judging->collector;
   t->left = sf_arena_alloc(collector->of_judgement, (size_t)collector->count * sizeof *t->left);
-  if (t->left == NULL) return SF_ENOMEM;
+  t->ordinals = sf_arena_alloc(collector->of_judgement, (size_t)collector->count * sizeof *t->ordinals);
+  if (t->left == NULL || t->ordinals == NULL) return SF_ENOMEM;
   for (int32_t i = 0; i < collector->count; i++) {
     const struct sf_slot *slot = sf_slot_at(collector, i, SF_SLOT_FIRST);
     if (!sf_kind_has_noise((enum sf_kind)slot->expected->id.kind) || !sf_slot_is_whole(slot)) continue;
@@ -250,7 +257,7 @@ enum sf_status sf_judge_tolerances(struct sf_judging *judging) {
   if (status == SF_OK) status = look_first(&t);
   for (int32_t near = t.count; status == SF_OK && t.count > 0 && t.level < SF_LEVEL_SURE;) {
     if (near == 0 && t.level >= SF_LEVEL_FULL) break;
-    status = sf_expectations_raise(t.expectations, ++t.level);
+    status = raise_left(&t, ++t.level);
     if (status == SF_OK) near = look_again(&t);
   }
   for (int32_t i = 0; i < t.count && status == SF_OK; i++) {

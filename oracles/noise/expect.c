@@ -32,7 +32,6 @@ struct sf_expectations {
   int32_t count, capacity;
   struct place *table; /* open addressing; a power of two, at most half full */
   uint64_t table_mask;
-  enum sf_level level;
   bool has_part_sizes;
   int64_t runs;
   int32_t overflow_step;
@@ -40,8 +39,8 @@ struct sf_expectations {
   double grad_norm_max; /* of the plain run's step: the largest main gradient */
   double loss_scale;    /* of the plain run's step */
   enum sf_status status;
-  int32_t next;        /* the entry that a perturbed run must emit next */
-  double *row_scratch; /* as many as the longest tensor has rows */
+  struct sf_trace_id *drawn_ids; /* of the draws in progress; room for all */
+  double *row_scratch;           /* as many as the longest tensor has rows */
   int64_t rows_max;
 };
 
@@ -169,7 +168,8 @@ static enum sf_status table_build(struct sf_expectations *x) {
   while (size < 2 * (uint64_t)x->count) size *= 2;
   x->table = sf_arena_alloc(x->arena, (size_t)size * sizeof *x->table);
   x->row_scratch = zeros(x->arena, x->rows_max);
-  if (x->table == NULL || x->row_scratch == NULL) return SF_ENOMEM;
+  x->drawn_ids = sf_arena_alloc(x->arena, (size_t)x->count * sizeof *x->drawn_ids);
+  if (x->table == NULL || x->row_scratch == NULL || x->drawn_ids == NULL) return SF_ENOMEM;
   x->table_mask = size - 1;
   for (uint64_t i = 0; i < size; i++) x->table[i].ordinal = -1;
   for (int32_t i = 0; i < x->count; i++) {
@@ -196,7 +196,6 @@ static enum sf_status run_reference(struct sf_expectations *x, struct sf_referen
   options.given = x->given;
   const struct sf_reference_sink sink = {.ctx = x, .emit = emit};
   x->status = SF_OK;
-  x->next = 0;
   x->runs++;
   const enum sf_status status = sf_reference_run(x->catalog, &options, &sink);
   return status != SF_OK ? status : x->status;
@@ -205,7 +204,6 @@ static enum sf_status run_reference(struct sf_expectations *x, struct sf_referen
 enum sf_status sf_expectations_renew(struct sf_expectations *x) {
   sf_arena_reset(x->arena);
   x->count = 0;
-  x->level = SF_LEVEL_NONE;
   x->has_part_sizes = false;
   x->overflow_step = INT32_MAX;
   x->loss_scale = 1;
@@ -267,67 +265,76 @@ void sf_expectations_set_parts(struct sf_expectations *expectations, int32_t ord
 
 /* --- draws ---------------------------------------------------------------------------------------------------- */
 
+/* Of the tensors that a perturbed run shows. */
+static struct sf_expected *entry_of(struct sf_expectations *x, struct sf_trace_id id) {
+  const struct sf_expected *e = sf_expectations_find(x, id);
+  SF_ASSERT(e != NULL); /* perturbed runs show what the plain run shows */
+  return &x->entries[e->ordinal];
+}
+
 /* Keeps only the largest distances of the perturbed run from the plain run, at the highest level until a lower one is complete. */
 static void emit_draw(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
   struct sf_expectations *x = ctx;
-  SF_ASSERT_LT(x->next, x->count);
-  struct sf_expected *e = &x->entries[x->next++];
-  SF_ASSERT(sf_trace_key(e->id) == sf_trace_key(id)); /* perturbed runs follow the plain run's order */
-  if (!sf_kind_has_noise((enum sf_kind)id.kind)) return;
+  struct sf_expected *e = entry_of(x, id);
+  if (!e->is_drawn) return;
   const double distance = sf_row_diff_norms(x->row_scratch, values, e->x, shape.rows, shape.cols);
   e->noise[drawn] = sf_larger(e->noise[drawn], distance);
   double *row_noise = e->row_noise[drawn];
   for (int64_t r = 0; r < shape.rows; r++) row_noise[r] = sf_larger(row_noise[r], x->row_scratch[r]);
 }
 
-static void keep_level(struct sf_expectations *x, enum sf_level level) {
-  x->level = level;
+static void keep_level(struct sf_expected *e, enum sf_level level) {
+  e->level = level;
   if (level == drawn) return;
-  for (int32_t i = 0; i < x->count; i++) {
-    struct sf_expected *e = &x->entries[i];
-    if (!sf_kind_has_noise((enum sf_kind)e->id.kind)) continue;
-    e->noise[level] = e->noise[drawn];
-    memcpy(e->row_noise[level], e->row_noise[drawn], (size_t)e->spec.shape.rows * sizeof *e->row_noise[level]);
-  }
+  e->noise[level] = e->noise[drawn];
+  memcpy(e->row_noise[level], e->row_noise[drawn], (size_t)e->spec.shape.rows * sizeof *e->row_noise[level]);
 }
 
 /* Makes one perturbed run of each kind; after the first round two orders of sums, since chance decides which orders show much. */
-static enum sf_status run_draws(struct sf_expectations *x, uint64_t round) {
+static enum sf_status run_draws(struct sf_expectations *x, uint64_t round, const struct sf_wanted *wanted) {
   static const enum sf_perturb kinds[] = {SF_PERTURB_STORED, SF_PERTURB_SPLIT, SF_PERTURB_SPLIT};
   const uint64_t seed = (uint64_t)x->catalog->logical.seed;
   for (size_t k = 0; k < (round == 0 ? 2 : 3); k++) {
     const uint64_t draw = (sf_hash_u64(sf_hash_u64(seed, k + 2), round) & ~UINT64_C(1)) | (round & 1);
-    const enum sf_status status = run_reference(x, (struct sf_reference_options){.perturb = kinds[k], .draw = draw}, emit_draw);
+    const struct sf_reference_options options = {.perturb = kinds[k], .draw = draw, .wanted = wanted};
+    const enum sf_status status = run_reference(x, options, emit_draw);
     if (status != SF_OK) return status;
   }
   return SF_OK;
 }
 
-static enum sf_status raise_level(struct sf_expectations *x, enum sf_level level) {
-  while (x->level < level) {
-    const enum sf_level next = (enum sf_level)(x->level + 1);
-    for (uint64_t round = rounds_of[x->level]; round < rounds_of[next]; round++) {
-      const enum sf_status status = run_draws(x, round);
-      if (status != SF_OK) return status;
-    }
-    keep_level(x, next);
+/* Raises by one level those of the tensors that are at `level`. */
+static enum sf_status raise_from(struct sf_expectations *x, enum sf_level level, const int32_t *ordinals, int32_t count) {
+  struct sf_wanted wanted = {x->drawn_ids, 0};
+  for (int32_t i = 0; i < x->count; i++) x->entries[i].is_drawn = false;
+  for (int32_t i = 0; i < (ordinals != NULL ? count : x->count); i++) {
+    struct sf_expected *e = &x->entries[ordinals != NULL ? ordinals[i] : i];
+    if (e->level != level || !sf_kind_has_noise((enum sf_kind)e->id.kind)) continue;
+    e->is_drawn = true;
+    x->drawn_ids[wanted.count++] = e->id;
   }
+  if (wanted.count == 0) return SF_OK;
+  for (uint64_t round = rounds_of[level]; round < rounds_of[level + 1]; round++) {
+    const enum sf_status status = run_draws(x, round, &wanted);
+    if (status != SF_OK) return status;
+  }
+  for (int32_t i = 0; i < wanted.count; i++) keep_level(entry_of(x, x->drawn_ids[i]), (enum sf_level)(level + 1));
   return SF_OK;
 }
 
-enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level) {
+enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level, const int32_t *ordinals, int32_t count) {
   SF_ASSERT(level < SF_LEVEL_COUNT);
   SF_ASSERT_EQ(expectations->catalog->logical.mode, SF_MODE_ISOLATED);
-  const enum sf_status status = raise_level(expectations, level);
+  enum sf_status status = SF_OK;
+  for (enum sf_level from = SF_LEVEL_NONE; from < level && status == SF_OK; from = (enum sf_level)(from + 1))
+    status = raise_from(expectations, from, ordinals, count);
   run_arena_drop(expectations);
   return status;
 }
 
 static void emit_sizes(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
   struct sf_expectations *x = ctx;
-  SF_ASSERT_LT(x->next, x->count);
-  struct sf_expected *e = &x->entries[x->next++];
-  SF_ASSERT(sf_trace_key(e->id) == sf_trace_key(id));
+  struct sf_expected *e = entry_of(x, id);
   if (!sf_kind_has_noise((enum sf_kind)id.kind) || x->status != SF_OK) return;
   const size_t size_bytes = (size_t)(shape.rows * shape.cols) * sizeof *e->part_sizes;
   float *sizes = sf_arena_alloc(x->arena, size_bytes);
@@ -390,7 +397,7 @@ static enum sf_status run_wanted(struct sf_expectations *x, const struct sf_cata
   options.arena = x->run_arena;
   options.gemm = x->gemm;
   options.given = x->given;
-  options.wanted = &wanted->id;
+  options.wanted = &(struct sf_wanted){&wanted->id, 1};
   return sf_reference_run(catalog, &options, &sink);
 }
 
@@ -418,7 +425,6 @@ enum sf_status sf_expectations_suppose(float *out, bool *is_same, struct sf_expe
 
 /* --- asking --------------------------------------------------------------------------------------------------- */
 
-enum sf_level sf_expectations_level(const struct sf_expectations *expectations) { return expectations->level; }
 int64_t sf_expectations_runs(const struct sf_expectations *expectations) { return expectations->runs; }
 int32_t sf_expectations_count(const struct sf_expectations *expectations) { return expectations->count; }
 int32_t sf_expectations_overflow_step(const struct sf_expectations *expectations) { return expectations->overflow_step; }

@@ -11,11 +11,13 @@ enum sf_level { SF_LEVEL_NONE, SF_LEVEL_FIRST, SF_LEVEL_SECOND, SF_LEVEL_FULL, S
 struct sf_expected {
   struct sf_trace_id id;
   struct sf_trace_spec spec;
-  bool exact;       /* must be equal: nothing in it is ever rounded (data.exact) */
-  int32_t ordinal;  /* place in the reference's execution order */
-  float *x;         /* shape.rows x shape.cols */
-  double norm;      /* ||x||_F */
-  double *row_norm; /* ||x_r||, rows entries */
+  enum sf_level level; /* reached so far */
+  bool is_drawn;       /* by the draws in progress */
+  bool exact;          /* must be equal: nothing in it is ever rounded (data.exact) */
+  int32_t ordinal;     /* place in the reference's execution order */
+  float *x;            /* shape.rows x shape.cols */
+  double norm;         /* ||x||_F */
+  double *row_norm;    /* ||x_r||, rows entries */
   /* Max over the draws of ||x_d - x||_F and of ||x_d,r - x_r||, by level; kept apart, because a judgement goes through the levels from the
    * first, whatever other layouts have raised since. A level that was not reached holds nothing of use; that of no draws is zero, which
    * leaves the floors. Draws are followed for the kinds judged by tolerance. */
@@ -56,14 +58,15 @@ enum sf_status sf_expectations_suppose(float *out, bool *is_same_model, struct s
 enum sf_status sf_expectations_move_inner(float *out, struct sf_expectations *x, uint64_t draw, struct sf_trace_id id) SF_MUST_USE;
 /* Whether a kind is judged by tolerance; the others are exact or recomputed from the candidate's own tensors. */
 bool sf_kind_has_noise(enum sf_kind kind);
-/* Runs draws until `level` is reached; never lowers it. Not end to end, where nothing is compared with the reference's own run: there the
- * levels are those of what the reference makes of given tensors. SF_ENOMEM: the level stays, and the noise of the levels reached stays
- * valid. */
-enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level) SF_MUST_USE;
+/* Runs draws until some tensors have reached `level`; never lowers one. Each has the noise that it has when all are raised. ordinals: which
+ * tensors, of kinds that have noise; NULL: all of those, whatever count is. Not end to end, where nothing is compared with the reference's
+ * own run: there the levels are those of what the reference makes of given tensors. SF_ENOMEM: the noise of the levels reached stays valid.
+ */
+enum sf_status sf_expectations_raise(struct sf_expectations *expectations, enum sf_level level, const int32_t *ordinals,
+                                     int32_t count) SF_MUST_USE;
 /* Fills in part_sizes of every tensor that has a noise level, by one more run of the reference. Nothing is done if they are there.
  * SF_ENOMEM: they are not there. */
 enum sf_status sf_expectations_bound_parts(struct sf_expectations *expectations) SF_MUST_USE;
-enum sf_level sf_expectations_level(const struct sf_expectations *expectations); /* reached so far */
 /* Runs of the reference so far, the plain one included. */
 int64_t sf_expectations_runs(const struct sf_expectations *expectations);
 /* NULL when the reference has no such tensor. For RECOMPUTE and call 1 of ACT, ACT_GRAD ask with the id of the first pass. */

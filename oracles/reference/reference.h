@@ -148,6 +148,12 @@ struct sf_supposed {
   int32_t param;
 };
 
+/* Tensors that the caller looks at; borrowed. */
+struct sf_wanted {
+  const struct sf_trace_id *ids;
+  int32_t count;
+};
+
 struct sf_reference_options {
   bool fp64; /* all arithmetic in double and no rounding, whatever the case's precision; emits doubles */
   enum sf_perturb perturb;
@@ -156,7 +162,8 @@ struct sf_reference_options {
   struct sf_arena *arena;             /* empty, for the run's tensors; NULL: of the run's own, which costs fresh pages */
   const struct sf_given *given;       /* NULL, or in isolated mode: what takes the place of consistent tensors */
   const struct sf_supposed *supposed; /* NULL: no mistake */
-  const struct sf_trace_id *wanted;   /* NULL, or the one tensor that the caller looks at: others may be left out */
+  /* NULL: all tensors. Else others may be left out, or emitted with other values; these have the values that they have in a whole run. */
+  const struct sf_wanted *wanted;
 };
 
 /* Receives every tensor of the run in execution order (the order defines "first"): whole logical matrix, floats, or doubles with fp64.

@@ -5,6 +5,7 @@
 #include "harness/base/hash.h"
 #include "oracles/reference/reference_perturb.h"
 #include "oracles/reference/reference_supposed.h"
+#include "oracles/reference/reference_wanted.h"
 
 /* E3 reaches what a module keeps in fp32 on its way too (a norm's mean, a softmax's scores, the two terms of GELU's slope), in every
  * precision: where such numbers cancel, rounding them moves the result further than rounding the result does. One stream per (trace point,
@@ -147,10 +148,15 @@ static inline void finish_act_grad(struct run *run, enum sf_module_class cls, in
 /* param -1: there is none. */
 static inline bool is_trained(const struct run *run, int32_t param) { return param >= 0 && !run->catalog->params[param].frozen; }
 
+/* Elements of a parameter. */
+static inline int64_t param_count(const struct run *run, int32_t param) {
+  const struct sf_shape shape = run->catalog->params[param].shape;
+  return shape.rows * shape.cols;
+}
+
 /* Clears the scratch for this parameter's gradient. */
 static inline void zero_wgrad(struct run *run, int32_t param) {
-  const struct sf_shape shape = run->catalog->params[param].shape;
-  for (int64_t i = 0; i < shape.rows * shape.cols; i++) run->scratch.wgrad[i] = 0;
+  memset(run->scratch.wgrad, 0, (size_t)param_count(run, param) * sizeof(real));
 }
 
 /* Of a parameter's gradient in the microbatch at hand. */
@@ -159,19 +165,21 @@ static inline struct sf_trace_id wgrad_id(const struct run *run, int32_t param, 
       .step = run->step, .microbatch = run->microbatch, .pass = SF_PASS_BWD, .kind = SF_KIND_WGRAD, .call = call, .subject = param};
 }
 
-/* Whether a tensor need not be computed, since another one is wanted and something else is given in its place. An fp8 cast leaves its amax
- * to later ones. */
-static inline bool is_needless(const struct run *run, struct sf_trace_id id) {
-  const struct sf_given *given = run->options->given;
-  const struct sf_trace_id *wanted = run->options->wanted;
-  if (wanted == NULL || run->c->mode != SF_MODE_ISOLATED || run->fp8.casts != NULL) return false;
-  return sf_trace_key(id) != sf_trace_key(*wanted) && (given == NULL || given->tensor(given->ctx, id) != NULL);
+/* Leaves out the sum that makes the parameter's gradient, if it is needless. */
+static inline bool leaves_out_wgrad(struct run *run, int32_t param, uint8_t call) {
+  if (!is_needless(run, wgrad_id(run, param, call))) return false;
+  leave_out(run, run->scratch.wgrad, needs_main_grad(run, param) ? param_count(run, param) : 0);
+  return true;
 }
 
 /* run->scratch.wgrad holds the microbatch's gradient of a trained parameter: traced, then added to its main gradient. */
 static inline void finish_wgrad(struct run *run, int32_t param, uint8_t call) {
   const struct sf_shape shape = run->catalog->params[param].shape;
   const struct sf_trace_id id = wgrad_id(run, param, call);
+  if (!needs_main_grad(run, param)) {
+    if (is_wanted(run, id)) finish_kept(run, id, run->scratch.wgrad, shape.rows, shape.cols, SF_F32);
+    return;
+  }
   finish(run, id, run->scratch.wgrad, shape.rows, shape.cols, SF_F32);
   real *restrict sum = run->params[param].main_grad;
   const real *restrict term = run->scratch.wgrad;

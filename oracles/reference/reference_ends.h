@@ -98,9 +98,11 @@ static inline const real *embedding_forward(struct run *run) {
   return run->acts.embedded;
 }
 
-/* Adds the tokens' gradients to the rows they came from. E5 changes the order. */
-static inline void scatter_rows(struct run *run, const real *grad, const int32_t *row_of_token) {
+/* run->scratch.wgrad, of the table `param`: the sums of the gradients of the tokens that its rows went to. E5 changes the order. */
+static inline void scatter_rows(struct run *run, int32_t param, uint8_t call, const real *grad, const int32_t *row_of_token) {
   const int64_t h = run->hidden;
+  if (leaves_out_wgrad(run, param, call)) return;
+  zero_wgrad(run, param);
   const struct sf_split split = next_split(&run->noise, run->tokens, SF_F32);
   for (int64_t i = 0; i < run->tokens; i++) {
     const int64_t t = split.order != NULL ? split.order[i] : i;
@@ -115,13 +117,11 @@ static inline void embedding_backward(struct run *run) {
   const int32_t words = sf_catalog_param(run->catalog, SF_MODULE_WORD_EMBEDDINGS, -1, 0);
   const int32_t positions = sf_catalog_param(run->catalog, SF_MODULE_EMBEDDING, -1, 0);
   if (is_trained(run, positions)) {
-    zero_wgrad(run, positions);
-    scatter_rows(run, run->scratch.stream, NULL);
+    scatter_rows(run, positions, 0, run->scratch.stream, NULL);
     finish_wgrad(run, positions, 0);
   }
   if (is_trained(run, words)) {
-    zero_wgrad(run, words);
-    scatter_rows(run, run->scratch.stream, run->acts.token);
+    scatter_rows(run, words, 0, run->scratch.stream, run->acts.token);
     finish_wgrad(run, words, 0);
   }
 }

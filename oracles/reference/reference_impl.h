@@ -221,6 +221,7 @@ static inline void mtp_backward(struct run *run) {
 /* Forward and backward of the microbatch at hand. */
 static inline void microbatch_run(struct run *run) {
   const int32_t layers = (int32_t)run->c->model.layers;
+  run->noise.sum_count = (uint64_t)microbatch_now(run) << 32;
   data_load(run);
   if (run->c->model.memory_seq > 0) memory_load(run);
   const real *start = embedding_forward(run), *x = start;
@@ -262,10 +263,10 @@ static inline void steps_run(struct run *run) {
     run->state.loss_sum = 0;
     for (int64_t m = 0; m < train->microbatches; m++) {
       run->microbatch = (uint16_t)m;
-      if (!is_unwanted(run)) microbatch_run(run);
+      if (!is_needless_microbatch(run)) microbatch_run(run);
     }
-    if (wants_one_microbatch(run) && run->step == run->options->wanted->step) return;
-    step_finish(run);
+    if (has_all(run)) return;
+    if (needs_step_end(run)) step_finish(run);
     fp8_step_finish(run);
   }
   state_emit(run, train->steps);
@@ -287,7 +288,8 @@ enum sf_status SF_REFERENCE_RUN(const struct sf_catalog *catalog, const struct s
   run.context_width = model->heads * model->head_dim;
   run.arena = options->arena != NULL ? options->arena : sf_arena_create((size_t)1 << 20, false);
   if (run.arena == NULL) return SF_ENOMEM;
-  take_params(&run);
+  wanted_create(&run);
+  if (!run.out_of_memory) take_params(&run);
   if (!run.out_of_memory) take_layers(&run);
   if (!run.out_of_memory) take_ends(&run);
   if (!run.out_of_memory) steps_run(&run);

@@ -39,7 +39,7 @@ static inline void linear_forward(struct run *run, enum sf_module_class cls, int
   const struct factor a = factor_of(run, cls, layer, OPERAND_INPUT, x, rows * linear.in, run->fp8.input);
   const struct factor w = weight_factor(run, cls, layer, &linear);
   if (is_needless(run, act_id(run, cls, layer, SF_KIND_ACT)))
-    memset(out, 0, (size_t)(rows * cols) * sizeof *out);
+    leave_out(run, out, rows * cols);
   else
     multiply_units(&run->noise, run->format, a.unit * w.unit, out, cols, straight(a.values, rows, linear.in, linear.in),
                    turned(w.values, linear.in, cols, linear.in));
@@ -61,16 +61,14 @@ static inline void linear_backward(struct run *run, enum sf_module_class cls, in
   const struct factor d = factor_of(run, cls, layer, OPERAND_GRAD, g, rows * out, run->fp8.grad);
   const struct factor w = weight_factor(run, cls, layer, &linear);
   if (is_needless(run, act_id(run, cls, layer, SF_KIND_ACT_GRAD)))
-    memset(x_grad, 0, (size_t)(rows * in) * sizeof *x_grad);
+    leave_out(run, x_grad, rows * in);
   else
     multiply_units(&run->noise, run->format, d.unit * w.unit, x_grad, in, straight(d.values, rows, out, out),
                    straight(w.values, out, in, in));
   finish_act_grad(run, cls, layer, x_grad, in);
   if (is_trained(run, linear.weight)) {
     const struct factor a = factor_of(run, cls, layer, OPERAND_INPUT, x, rows * in, run->fp8.input);
-    if (is_needless(run, wgrad_id(run, linear.weight, linear.call)))
-      zero_wgrad(run, linear.weight);
-    else
+    if (!leaves_out_wgrad(run, linear.weight, linear.call))
       multiply_units(&run->noise, SF_F32, d.unit * a.unit, run->scratch.wgrad, in, turned(d.values, out, rows, out),
                      straight(a.values, rows, in, in));
     finish_wgrad(run, linear.weight, linear.call);

@@ -86,9 +86,9 @@ static inline void mtp_end_backward(struct run *run, int64_t depth) {
   take_half(run, run->scratch.branch_a, 0);
   norm_backward(run, SF_MODULE_MTP_ENORM, layer, run->scratch.branch_b, run->scratch.branch_a, mtp->words);
   if (is_trained(run, words)) {
-    zero_wgrad(run, words);
-    scatter_rows(run, run->scratch.branch_b, mtp->token);
-    finish_wgrad(run, words, (uint8_t)(SF_CALL_MTP_EMBEDDING + SF_CALLS_PER_DEPTH * depth));
+    const uint8_t call = (uint8_t)(SF_CALL_MTP_EMBEDDING + SF_CALLS_PER_DEPTH * depth);
+    scatter_rows(run, words, call, run->scratch.branch_b, mtp->token);
+    finish_wgrad(run, words, call);
   }
   take_half(run, run->scratch.branch_a, run->hidden);
   norm_backward(run, SF_MODULE_MTP_HNORM, layer, run->scratch.branch_b, run->scratch.branch_a, mtp_input(run, depth));

@@ -23,7 +23,7 @@ struct fp8_cast {
 /* How sums are taken and numbers moved; see enum sf_perturb. */
 struct noise {
   const struct sf_reference_options *options;
-  uint64_t sum_count;           /* sums taken so far: tells the splits of E5 apart */
+  uint64_t sum_count;           /* microbatch and sums so far in it: tells the splits of E5 apart */
   real *part, *part_a, *part_b; /* E5: a part of a split product and of its two factors; E3: part_b, a factor, moved; SIZES: both factors */
   int32_t *order;               /* E5 only: the indices of a split sum, shuffled */
   real *sizes;                  /* E5 only: of the terms of a product */
@@ -40,6 +40,16 @@ struct step_state {
   double loss_sum;                   /* of the step, before normalisation by its tokens */
   double loss_scale;                 /* 1 without scaling */
   int64_t good_steps, steps_applied; /* without overflow: since the scale last changed, in all */
+};
+
+/* What the caller looks at (reference_wanted.h); unused when it looks at all. */
+struct wanted_set {
+  uint64_t *keys, mask;   /* open addressing: keys + 1 of trace points; 0: free */
+  uint8_t *of_microbatch; /* [steps x microbatches] WANTS_FORWARD, WANTS_BACKWARD */
+  struct {
+    bool main_grads, more;
+  } * of_step;                            /* [steps + 1] some main gradient; something else of the step's end */
+  int64_t last_microbatch, last_step_end; /* the last that anything is wanted of; -1: none */
 };
 
 struct run {
@@ -64,6 +74,7 @@ struct run {
   struct moe_scratch moe;
   struct fp8_state fp8;
   struct noise noise;
+  struct wanted_set wanted;
 };
 
 /* Memory of the run for `count` objects of `bytes` each; NULL once it is out. */

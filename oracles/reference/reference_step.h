@@ -7,12 +7,6 @@
 
 #include <string.h>
 
-/* Elements of a parameter. */
-static inline int64_t param_count(const struct run *run, int32_t param) {
-  const struct sf_shape shape = run->catalog->params[param].shape;
-  return shape.rows * shape.cols;
-}
-
 /* Of what belongs to a step and not to a microbatch. */
 static inline struct sf_trace_id step_id(const struct run *run, enum sf_kind kind, int32_t subject) {
   return (struct sf_trace_id){
@@ -77,14 +71,14 @@ static inline void params_emit(struct run *run) {
 /* Start of a step. */
 static inline void main_grads_zero(struct run *run) {
   for (int32_t p = 0; p < run->catalog->param_count; p++)
-    if (is_trained(run, p)) memset(run->params[p].main_grad, 0, (size_t)param_count(run, p) * sizeof(real));
+    if (is_trained(run, p) && needs_main_grad(run, p)) memset(run->params[p].main_grad, 0, (size_t)param_count(run, p) * sizeof(real));
 }
 
-/* Normalises and traces the main gradients; returns the sum of their squares. */
+/* Normalises and traces the main gradients that matter; returns the sum of their squares. */
 static inline double main_grads_finish(struct run *run, double divisor) {
   double squares = 0;
   for (int32_t p = 0; p < run->catalog->param_count; p++) {
-    if (!is_trained(run, p)) continue;
+    if (!is_trained(run, p) || !needs_main_grad(run, p)) continue;
     const struct sf_shape shape = run->catalog->params[p].shape;
     real *grad = run->params[p].main_grad;
     const int64_t count = param_count(run, p);
@@ -248,33 +242,6 @@ static inline void step_finish(struct run *run) {
     step_skip(run);
   else
     step_apply(run, squares);
-}
-
-/* --- one tensor alone ------------------------------------------------------------------------------------------------ */
-
-/* Whether all that is wanted is one tensor of a microbatch. */
-static inline bool wants_one_microbatch(const struct run *run) {
-  const struct sf_trace_id *wanted = run->options->wanted;
-  return wanted != NULL && (wanted->kind == SF_KIND_ACT || wanted->kind == SF_KIND_ACT_GRAD || wanted->kind == SF_KIND_WGRAD);
-}
-
-/* Whether the microbatch at hand need not be run: the wanted tensor is of another one, and no state goes from one to the next, since in
- * isolated mode every tensor is given. */
-static inline bool is_unwanted(const struct run *run) {
-  const struct sf_precision *precision = &run->c->precision;
-  const bool has_state = run->fp8.casts != NULL || precision->loss_scale_window > 0 || run->c->mode != SF_MODE_ISOLATED ||
-                         (run->options->given != NULL && run->options->wanted != NULL &&
-                          run->options->wanted->step > 0); /* a weight of a later step that is not given follows from it */
-  const struct sf_trace_id *wanted = run->options->wanted;
-  if (!wants_one_microbatch(run)) return false;
-  if (run->step > wanted->step || (run->step == wanted->step && run->microbatch > wanted->microbatch)) return true;
-  return !has_state && (run->step != wanted->step || run->microbatch != wanted->microbatch);
-}
-
-/* Whether the wanted tensor is of the forward of the microbatch at hand. */
-static inline bool ends_with_forward(const struct run *run) {
-  const struct sf_trace_id *wanted = run->options->wanted;
-  return wants_one_microbatch(run) && wanted->kind == SF_KIND_ACT && run->step == wanted->step && run->microbatch == wanted->microbatch;
 }
 
 #endif

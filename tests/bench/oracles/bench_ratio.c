@@ -122,7 +122,7 @@ static void run_case(struct result *result, struct sf_engine *engine, const stru
   result->findings[half] += outcome.verdict == SF_VERDICT_FINDING;
   result->inconclusive[half] += outcome.verdict == SF_VERDICT_INCONCLUSIVE;
   result->raised[half] += sf_engine_costs(engine)->raised - raised;
-  if (sf_expectations_raise(sf_bench_compared_with(engine), SF_LEVEL_FULL) != SF_OK) sf_bench_die("out of memory");
+  if (sf_expectations_raise(sf_bench_compared_with(engine), SF_LEVEL_FULL, NULL, 0) != SF_OK) sf_bench_die("out of memory");
   const int condition = (int)sf_bench_condition_of(&c);
   struct place place = {result, engine, &c, index, half, condition, false};
   count_case(&place, scratch);

@@ -241,7 +241,7 @@ static void climb(struct share ladder[LADDER_STEPS], const struct sf_expected *e
 static void scale_all(struct result *result, struct sf_engine *engine, const struct sf_case *c, const struct context *context) {
   const struct sf_judgement *judgement = sf_engine_judgement(engine);
   const int condition = (int)sf_bench_condition_of(c);
-  if (sf_expectations_raise(sf_bench_compared_with(engine), SF_LEVEL_SURE) != SF_OK) sf_bench_die("out of memory");
+  if (sf_expectations_raise(sf_bench_compared_with(engine), SF_LEVEL_SURE, NULL, 0) != SF_OK) sf_bench_die("out of memory");
   for (int32_t i = 0; i < judgement->result_count; i++) {
     const struct sf_expected *e = sf_expectations_at(sf_bench_compared_with(engine), judgement->results[i].expected->ordinal);
     if (!judgement->results[i].judged || !sf_kind_has_noise((enum sf_kind)e->id.kind) || e->exact) continue;

@@ -50,7 +50,7 @@ static struct sf_expectations *levels_of(const struct trial *t) {
   static const struct sf_given given = {no_tensor, no_parts, NULL};
   struct sf_expectations *levels = NULL;
   assert_int_equal(sf_expectations_create_given(&levels, t->expectations, &given), SF_OK);
-  assert_int_equal(sf_expectations_raise(levels, SF_LEVEL_SURE), SF_OK);
+  assert_int_equal(sf_expectations_raise(levels, SF_LEVEL_SURE, NULL, 0), SF_OK);
   return levels;
 }
 

@@ -41,13 +41,13 @@ static void test_expectations_hold_the_reference_run(void **state) {
   struct trial t;
   trial_open(&t, SMALL_MODEL E2E "train.steps=2");
   assert_int_equal(sf_expectations_count(t.expectations), t.candidate.count);
-  assert_int_equal(sf_expectations_level(t.expectations), SF_LEVEL_NONE);
   size_t floats = 0;
   for (int32_t i = 0; i < t.candidate.count; i++) {
     const struct tensor *tensor = &t.candidate.tensors[i];
     const struct sf_expected *e = sf_expectations_at(t.expectations, i);
     assert_ptr_equal(e, sf_expectations_find(t.expectations, tensor->id));
     assert_int_equal(e->ordinal, i);
+    assert_int_equal(e->level, SF_LEVEL_NONE);
     assert_memory_equal(e->x, tensor->values, (size_t)tensor->count * sizeof(float));
     double squares = 0;
     for (int64_t r = 0; r < e->spec.shape.rows; r++) squares += e->row_norm[r] * e->row_norm[r];
@@ -65,10 +65,10 @@ struct levels {
   double noise[SF_LEVEL_COUNT], row[SF_LEVEL_COUNT];
 };
 
-static struct levels levels_of(const struct sf_expectations *expectations, const struct sf_expected *e) {
+static struct levels levels_of(const struct sf_expected *e) {
   struct levels levels;
   for (int level = SF_LEVEL_FIRST; level < SF_LEVEL_COUNT; level++) {
-    const bool reached = level <= (int)sf_expectations_level(expectations);
+    const bool reached = level <= (int)e->level;
     levels.noise[level] = reached ? e->noise[level] : NAN;
     levels.row[level] = reached ? e->row_noise[level][2] : NAN;
   }
@@ -84,10 +84,10 @@ static void test_raise_keeps_each_levels_noise_and_never_lowers(void **state) {
       sf_expectations_find(t.expectations, module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_OUTPUT_LAYER, -1)->id);
   struct levels last = {0};
   for (enum sf_level level = SF_LEVEL_FIRST; level < SF_LEVEL_COUNT; level++) {
-    assert_int_equal(sf_expectations_raise(t.expectations, level), SF_OK);
-    assert_int_equal(sf_expectations_level(t.expectations), level);
+    assert_int_equal(sf_expectations_raise(t.expectations, level, NULL, 0), SF_OK);
+    assert_int_equal(e->level, level);
     assert_int_equal(sf_expectations_runs(t.expectations), runs[level]);
-    const struct levels now = levels_of(t.expectations, e);
+    const struct levels now = levels_of(e);
     assert_true(now.noise[level] > 0 && now.noise[level] < 1e-4 * e->norm && now.row[level] > 0 && now.row[level] <= now.noise[level]);
     for (enum sf_level below = SF_LEVEL_FIRST; below < level; below++) {
       assert_true(now.noise[below] == last.noise[below] && now.row[below] == last.row[below]);
@@ -96,11 +96,11 @@ static void test_raise_keeps_each_levels_noise_and_never_lowers(void **state) {
     last = now;
   }
   assert_true(last.row[SF_LEVEL_FULL] > last.row[SF_LEVEL_FIRST]);
-  assert_int_equal(sf_expectations_raise(t.expectations, SF_LEVEL_FIRST), SF_OK);
-  assert_int_equal(sf_expectations_level(t.expectations), SF_LEVEL_SURE);
+  assert_int_equal(sf_expectations_raise(t.expectations, SF_LEVEL_FIRST, NULL, 0), SF_OK);
+  assert_int_equal(e->level, SF_LEVEL_SURE);
   struct sf_expectations *other = NULL; /* straight to the last level: the same numbers */
   assert_int_equal(sf_expectations_create(&other, t.catalog, &loops_table), SF_OK);
-  assert_int_equal(sf_expectations_raise(other, SF_LEVEL_SURE), SF_OK);
+  assert_int_equal(sf_expectations_raise(other, SF_LEVEL_SURE, NULL, 0), SF_OK);
   for (int32_t i = 0; i < t.candidate.count; i++)
     for (int level = SF_LEVEL_FIRST; level < SF_LEVEL_COUNT; level++)
       assert_true(sf_expectations_at(other, i)->noise[level] == sf_expectations_at(t.expectations, i)->noise[level]);
@@ -108,12 +108,60 @@ static void test_raise_keeps_each_levels_noise_and_never_lowers(void **state) {
   trial_close(&t);
 }
 
+/* Every `every`-th tensor with noise, from the first-th on. Returns how many. */
+static int32_t some_ordinals(int32_t *out, const struct sf_expectations *expectations, int32_t first, int32_t every) {
+  int32_t count = 0, seen = 0;
+  for (int32_t i = 0; i < sf_expectations_count(expectations); i++)
+    if (sf_kind_has_noise((enum sf_kind)sf_expectations_at(expectations, i)->id.kind) && seen++ % every == first) out[count++] = i;
+  return count;
+}
+
+/* Raises some tensors in turns, each of them by itself or with others: what the run leaves out must not show in their noise. */
+static void test_raise_of_some_tensors_gives_the_noise_of_a_whole_run(void **state) {
+  (void)state;
+  static const char *const cases[] = {
+      SMALL_MODEL ISOLATED "precision.compute=bf16 train.steps=2 train.microbatches=3",
+      SMALL_MODEL ISOLATED "model.tied=on model.positions=learned train.microbatches=2",
+      SMALL_MODEL ISOLATED "precision.compute=fp16 precision.loss_scale_log2=8 precision.loss_scale_window=1 train.steps=2",
+      SMALL_MODEL ISOLATED "precision.compute=fp8 precision.fp8_recipe=delayed train.steps=2",
+      SMALL_MODEL ISOLATED "moe.experts=4 moe.topk=2 train.microbatches=2",
+  };
+  for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+    struct trial t;
+    trial_open(&t, cases[n]);
+    assert_int_equal(sf_expectations_raise(t.expectations, SF_LEVEL_SECOND, NULL, 0), SF_OK);
+    int32_t *ordinals = calloc((size_t)sf_expectations_count(t.expectations), sizeof *ordinals);
+    static const int32_t strides[] = {1, 2, 7, 1000};
+    for (size_t k = 0; k < sizeof strides / sizeof *strides; k++) {
+      struct sf_expectations *some = NULL;
+      assert_int_equal(sf_expectations_create(&some, t.catalog, &loops_table), SF_OK);
+      for (int32_t first = 0; first < strides[k] && first < 12; first += k == 3 ? 5 : 1) {
+        const int32_t count = some_ordinals(ordinals, some, first, strides[k]);
+        assert_true(count > 0);
+        assert_int_equal(sf_expectations_raise(some, SF_LEVEL_SECOND, ordinals, count), SF_OK);
+        for (int32_t i = 0; i < count; i++) {
+          const struct sf_expected *e = sf_expectations_at(some, ordinals[i]), *whole = sf_expectations_at(t.expectations, ordinals[i]);
+          assert_int_equal(e->level, SF_LEVEL_SECOND);
+          for (int level = SF_LEVEL_FIRST; level <= SF_LEVEL_SECOND; level++) {
+            if (e->noise[level] != whole->noise[level]) print_message("case %zu, tensor %d of every %d\n", n, ordinals[i], strides[k]);
+            assert_true(e->noise[level] == whole->noise[level]);
+            assert_memory_equal(e->row_noise[level], whole->row_noise[level], (size_t)e->spec.shape.rows * sizeof(double));
+          }
+        }
+      }
+      sf_expectations_destroy(some);
+    }
+    free(ordinals);
+    trial_close(&t);
+  }
+}
+
 /* Module inputs are equal by construction in isolated mode, so nothing may perturb the embedding's output there. */
 static void test_raise_in_isolated_mode_leaves_sums_of_injected_gradients_alone(void **state) {
   (void)state;
   struct trial t;
   trial_open(&t, SMALL_MODEL ISOLATED "precision.compute=bf16");
-  assert_int_equal(sf_expectations_raise(t.expectations, SF_LEVEL_FULL), SF_OK);
+  assert_int_equal(sf_expectations_raise(t.expectations, SF_LEVEL_FULL, NULL, 0), SF_OK);
   const struct sf_expected *grad =
       sf_expectations_find(t.expectations, param_tensor(&t.candidate, SF_KIND_MAIN_GRAD, SF_MODULE_LINEAR_FC1, 0, 0)->id);
   assert_true(grad->noise[SF_LEVEL_FULL] <= 1e-5 * grad->norm); /* an fp32 sum of equal summands, in a bf16 run */
@@ -401,6 +449,7 @@ int main(void) {
       cmocka_unit_test(test_larger_of_nan_is_nan),
       cmocka_unit_test(test_expectations_hold_the_reference_run),
       cmocka_unit_test(test_raise_keeps_each_levels_noise_and_never_lowers),
+      cmocka_unit_test(test_raise_of_some_tensors_gives_the_noise_of_a_whole_run),
       cmocka_unit_test(test_raise_in_isolated_mode_leaves_sums_of_injected_gradients_alone),
       cmocka_unit_test(test_logits_gradient_has_a_floor_by_token_weight),
       cmocka_unit_test(test_compare_tensor_factor_is_three),

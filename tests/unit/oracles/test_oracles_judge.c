@@ -25,7 +25,8 @@ static void test_judge_clean_run_on_any_layout_passes(void **state) {
     assert_int_equal(t.judgement.result_count, t.candidate.count);
     assert_true(t.judgement.checked > t.judgement.unchecked);
     /* Nothing was suspicious: no perturbed run was needed. */
-    assert_int_equal(sf_expectations_level(t.expectations), SF_LEVEL_NONE);
+    for (int32_t k = 0; k < sf_expectations_count(t.expectations); k++)
+      assert_int_equal(sf_expectations_at(t.expectations, k)->level, SF_LEVEL_NONE);
     trial_close(&t);
   }
 }
@@ -74,7 +75,7 @@ static void test_judge_tensor_scaled_by_a_thousandth_is_tolerance(void **state) 
       trial_judge(&t);
       const struct sf_finding *first = assert_first_at(&t, SF_CLASS_TOLERANCE, spoilt[k]);
       assert_true(first->ratio > sf_factors.fro);
-      assert_int_equal(sf_expectations_level(t.expectations), i == 0 ? SF_LEVEL_NONE : SF_LEVEL_FULL);
+      assert_int_equal(sf_expectations_find(t.expectations, spoilt[k]->id)->level, i == 0 ? SF_LEVEL_NONE : SF_LEVEL_FULL);
       assert_int_equal(first->anchored, i == 0);
       scale(spoilt[k], 1 / 1.001f);
     }
@@ -304,7 +305,7 @@ static void test_judge_level_raised_before_changes_nothing(void **state) {
   const char *words = SMALL_MODEL ISOLATED "layout.tp=2 precision.compute=bf16 train.steps=2";
   trial_open(&fresh, words);
   trial_open(&raised, words);
-  assert_int_equal(sf_expectations_raise(raised.expectations, SF_LEVEL_FULL), SF_OK);
+  assert_int_equal(sf_expectations_raise(raised.expectations, SF_LEVEL_FULL, NULL, 0), SF_OK);
   trial_judge(&fresh);
   trial_judge(&raised);
   assert_same_findings(&fresh.judgement, &raised.judgement);

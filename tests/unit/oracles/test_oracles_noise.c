@@ -114,7 +114,7 @@ static void check_case(const char *words, struct keeper (*right)(const struct sf
   const struct sf_given tensors_of_run = {tensor_given, no_parts, &tensors};
   if (catalog->logical.mode == SF_MODE_E2E) assert_int_equal(sf_expectations_create_given(&anchored, expectations, &tensors_of_run), SF_OK);
   struct sf_expectations *compared_with = anchored != NULL ? anchored : expectations;
-  assert_int_equal(sf_expectations_raise(compared_with, SF_LEVEL_FULL), SF_OK);
+  assert_int_equal(sf_expectations_raise(compared_with, SF_LEVEL_FULL, NULL, 0), SF_OK);
   const int flagged = count_flagged(compared_with, catalog, &run);
   if (flagged > 0) print_message("%s\n", words);
   assert_int_equal(flagged, 0);
@@ -211,7 +211,7 @@ static void test_noise_isolated_fp32_lets_sums_over_rows_with_large_terms_pass(v
     struct sf_catalog *catalog = catalog_of(words);
     struct sf_expectations *expectations = NULL;
     assert_int_equal(sf_expectations_create(&expectations, catalog, &loops_table), SF_OK);
-    assert_int_equal(sf_expectations_raise(expectations, SF_LEVEL_FULL), SF_OK);
+    assert_int_equal(sf_expectations_raise(expectations, SF_LEVEL_FULL, NULL, 0), SF_OK);
     const struct sf_trace_id read = {
         .step = 1, .pass = SF_PASS_BWD, .kind = SF_KIND_ACT_GRAD, .subject = sf_catalog_module(catalog, SF_MODULE_CORE_ATTENTION, 0)};
     const struct sf_trace_id id = {
@@ -277,7 +277,7 @@ static void test_noise_isolated_fp32_lets_gelu_by_erf_pass(void **state) {
     struct sf_catalog *catalog = catalog_of(words);
     struct sf_expectations *expectations = NULL;
     assert_int_equal(sf_expectations_create(&expectations, catalog, &loops_table), SF_OK);
-    assert_int_equal(sf_expectations_raise(expectations, SF_LEVEL_FULL), SF_OK);
+    assert_int_equal(sf_expectations_raise(expectations, SF_LEVEL_FULL, NULL, 0), SF_OK);
     float x[GELU_COUNT], g[GELU_COUNT], y[GELU_COUNT], x_grad[GELU_COUNT];
     given(x, catalog, SF_KIND_ACT, SF_MODULE_LINEAR_FC1);
     given(g, catalog, SF_KIND_ACT_GRAD, SF_MODULE_LINEAR_FC2);
