@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Sets up the virtual environment in which a framework runs, unmodified, on a CPU:
-#   ci/frameworks.sh NAME [FOLDER]
+#   ci/frameworks.sh [--python PYTHON] NAME [FOLDER]
 #   ci/frameworks.sh --test NAME    sets it up in its default folder and runs the target's tests
+# --python: makes it over that Python and takes what it has, such as a PyTorch with CUDA, in whatever version; "alone:" below stays as it says.
 #   ci/frameworks.sh --names        the names, a line each
 # Names and default folders stand in the table below. Can be run again at any time; installs only what is missing.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -26,9 +27,14 @@ if [ "${1:-}" = --test ]; then
   test=1
   shift
 fi
+base=
+if [ "${1:-}" = --python ] && [ $# -ge 2 ]; then
+  base=$2
+  shift 2
+fi
 row=$(awk -v name="${1:-}" '$1 == name' <<<"$table")
 if [ -z "$row" ] || [ $# -gt $((2 - test)) ]; then
-  echo "usage: ci/frameworks.sh [--test] NAME [FOLDER]; names: $(tr '\n' ' ' <<<"$names")" >&2
+  echo "usage: ci/frameworks.sh [--test] [--python PYTHON] NAME [FOLDER]; names: $(tr '\n' ' ' <<<"$names")" >&2
   exit 2
 fi
 read -r _ folder tests adapters packages <<<"$row"
@@ -50,7 +56,12 @@ has() { # PYTHON PACKAGE VERSION
   [[ $'\n'$(versions "$1")$'\n' == *$'\n'"$2 $3"$'\n'* ]]
 }
 
-if [ ! -x "$folder/bin/python" ]; then python3 -m venv "$folder"; fi
+enough() { # [alone:]PACKAGE=VERSION: whether the folder's Python has it
+  local pin=${1#alone:}
+  if [ -n "$base" ] && [ "$pin" = "$1" ]; then ! has "$python" "${pin%=*}" missing; else has "$python" "${pin%=*}" "${pin#*=}"; fi
+}
+
+if [ ! -x "$folder/bin/python" ]; then "${base:-python3}" -m venv ${base:+--system-site-packages} "$folder"; fi
 python=$folder/bin/python
 site_of() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 install() { "$python" -m pip install -q --disable-pip-version-check "$@"; }
@@ -59,9 +70,10 @@ install() { "$python" -m pip install -q --disable-pip-version-check "$@"; }
 # python3 or an environment made before has it in the right version.
 paths=("$PWD/targets/python")
 for adapter in ${adapters//,/ }; do paths+=("$PWD/$adapter"); done
+if [ -n "$base" ]; then paths+=("$(site_of "$base")"); fi # which may be an environment itself
 torch=$(grep -o 'torch=[0-9.]*' <<<"$packages" | head -n 1)
 for at_hand in python3 build-python/bin/python3 build-megatron/bin/python build-torch/bin/python; do
-  if [ "$at_hand" != "$python" ] && command -v "$at_hand" >/dev/null && has "$at_hand" torch "${torch#*=}"; then
+  if [ -z "$base" ] && [ "$at_hand" != "$python" ] && command -v "$at_hand" >/dev/null && has "$at_hand" torch "${torch#*=}"; then
     paths+=("$("$at_hand" -c 'import importlib.util, os; print(os.path.dirname(os.path.dirname(importlib.util.find_spec("torch").origin)))')")
     break
   fi
@@ -71,15 +83,14 @@ printf '%s\n' "${paths[@]}" >"$(site_of "$python")/shardfuzz.pth"
 missing=() alone=()
 for wanted in $packages; do
   pin=${wanted#alone:}
-  has "$python" "${pin%=*}" "${pin#*=}" && continue
+  enough "$wanted" && continue
   if [[ $wanted == alone:* ]]; then alone+=("${pin%=*}==${pin#*=}"); else missing+=("${pin%=*}==${pin#*=}"); fi
 done
 if [ ${#missing[@]} -gt 0 ]; then install "${missing[@]}"; fi
 if [ ${#alone[@]} -gt 0 ]; then install --no-deps "${alone[@]}"; fi
 for wanted in $packages; do
-  wanted=${wanted#alone:}
-  has "$python" "${wanted%=*}" "${wanted#*=}" && continue
-  echo "ci/frameworks.sh: $folder has not $wanted but $(versions "$python" | tr '\n' ' ')" >&2
+  enough "$wanted" && continue
+  echo "ci/frameworks.sh: $folder has not ${wanted#alone:} but $(versions "$python" | tr '\n' ' ')" >&2
   exit 3
 done
 echo "ci/frameworks.sh: $folder is ready"

@@ -31,8 +31,9 @@ struct sf_description {
   json_t *value; /* keeps texts and choices alive */
   int32_t draws, field_count;
   struct field *fields;
-  const json_t *rules; /* an array, or NULL */
-  const json_t *ranks; /* an array of paths, or NULL: the field "ranks" */
+  const json_t *rules;   /* an array, or NULL */
+  const json_t *ranks;   /* an array of paths, or NULL: the field "ranks" */
+  const json_t *devices; /* an array of names, or NULL: cpu alone */
   bool scripts, anchored, simulates;
   struct sf_rules *rows;  /* refusals, needs and limits of ranks, over rows */
   struct sf_arena *arena; /* of what they borrow */
@@ -322,19 +323,26 @@ static enum sf_status make_rules(struct sf_description *description, struct sf_e
   return SF_OK;
 }
 
+static bool is_list_of_texts(const json_t *value) {
+  bool is_one = json_is_array(value);
+  for (size_t i = 0; is_one && i < json_array_size(value); i++) is_one = json_is_string(json_array_get(value, i));
+  return is_one;
+}
+
 static enum sf_status read_description(struct sf_description *description, struct sf_error *error) {
-  static const char *const known[] = {"name", "draws", "fields", "refuses", "ranks", "scripts", "anchored", "simulates", NULL};
+  static const char *const known[] = {"name", "draws", "fields", "refuses", "ranks", "scripts", "anchored", "simulates", "devices", NULL};
   const char *name = NULL, *path;
   char unknown[64];
   int draws = DRAWS_DEFAULT, scripts = 0, anchored = 0, simulates = 0;
-  json_t *fields = NULL, *rules = NULL, *ranks = NULL, *value;
-  if (json_unpack(description->value, "{s:s, s?i, s:o, s?o, s?o, s?b, s?b, s?b}", "name", &name, "draws", &draws, "fields", &fields,
-                  "refuses", &rules, "ranks", &ranks, "scripts", &scripts, "anchored", &anchored, "simulates", &simulates) != 0 ||
+  json_t *fields = NULL, *rules = NULL, *ranks = NULL, *devices = NULL, *value;
+  if (json_unpack(description->value, "{s:s, s?i, s:o, s?o, s?o, s?b, s?b, s?b, s?o}", "name", &name, "draws", &draws, "fields", &fields,
+                  "refuses", &rules, "ranks", &ranks, "scripts", &scripts, "anchored", &anchored, "simulates", &simulates, "devices",
+                  &devices) != 0 ||
       !*name) {
     return sf_error_set(
         error, SF_EINPUT,
         "describe: expected {\"name\": TEXT, \"fields\": {..}}, perhaps with \"draws\", \"refuses\", \"ranks\", \"scripts\", \"anchored\", "
-        "\"simulates\"");
+        "\"simulates\", \"devices\"");
   }
   if (!knows_keys(description->value, known, unknown, sizeof unknown))
     return sf_error_set(error, SF_EINPUT, "describe: %s: no such key", unknown);
@@ -343,8 +351,10 @@ static enum sf_status read_description(struct sf_description *description, struc
   if (!json_is_object(fields) || json_object_size(fields) > FIELDS_MAX)
     return sf_error_set(error, SF_EINPUT, "describe: fields: expected an object of at most %d", FIELDS_MAX);
   if (rules && !json_is_array(rules)) return sf_error_set(error, SF_EINPUT, "describe: refuses: expected an array");
+  if (devices && !is_list_of_texts(devices)) return sf_error_set(error, SF_EINPUT, "describe: devices: expected an array of names");
   description->draws = draws;
   description->rules = rules;
+  description->devices = devices;
   description->ranks = ranks;
   description->scripts = scripts != 0;
   description->anchored = anchored != 0;
@@ -395,6 +405,12 @@ bool sf_description_has_scripts(const struct sf_description *description) { retu
 bool sf_description_is_anchored(const struct sf_description *description) { return description->anchored; }
 int32_t sf_description_field_one_in(const struct sf_description *description, int32_t field) { return description->fields[field].one_in; }
 bool sf_description_simulates(const struct sf_description *description) { return description->simulates; }
+
+bool sf_description_has_device(const struct sf_description *description, const char *name) {
+  for (size_t i = 0; i < json_array_size(description->devices); i++)
+    if (strcmp(json_string_value(json_array_get(description->devices, i)), name) == 0) return true;
+  return !description->devices && strcmp(name, "cpu") == 0;
+}
 
 /* --- fields ----------------------------------------------------------------------------------------------------- */
 

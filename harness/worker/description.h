@@ -25,6 +25,8 @@ bool sf_description_has_scripts(const struct sf_description *description); /* th
 int32_t sf_description_field_one_in(const struct sf_description *description, int32_t field);
 bool sf_description_simulates(const struct sf_description *description);   /* one process can stand for all ranks of a candidate */
 bool sf_description_is_anchored(const struct sf_description *description); /* its reference can be given a candidate's own tensors */
+/* Whether its ranks can compute there: "cpu", "cuda". */
+bool sf_description_has_device(const struct sf_description *description, const char *name);
 
 /* Fields, counted from 0 in the order in which the worker gave them. */
 int32_t sf_description_field_count(const struct sf_description *description);

@@ -15,6 +15,16 @@ def integers(*shape):
     return torch.randint(-4, 5, shape).float()
 
 
+def rms_norm_backward(gradient, values, shape, inverse, weight, mask):
+    """The gradient of the weight, as PyTorch has it on CUDA alone."""
+    return None, (gradient * values * inverse).flatten(0, -2).sum(0)
+
+
+FOR_CPU = torch.library.Library("aten", "IMPL")
+if hasattr(aten, "_fused_rms_norm_backward"):
+    FOR_CPU.impl("_fused_rms_norm_backward", rms_norm_backward, "CPU")
+
+
 def operations():
     """(operation, arguments, keywords) for each entry of the table; integers, whose sums are exact in any order."""
     mean, inverse = torch.zeros(6, 1), torch.ones(6, 1)
@@ -30,7 +40,8 @@ def operations():
         (aten.embedding_dense_backward.default, (integers(2, 6, 3), torch.randint(9, (2, 6)), 9, -1, False), {}),
         (aten.native_layer_norm_backward.default, (integers(2, 3, 8), integers(2, 3, 8), [8], mean.reshape(2, 3, 1), inverse.reshape(2, 3, 1),
                                                    torch.ones(8), torch.zeros(8), [False, True, True]), {}),
-    ]
+    ] + [(aten._fused_rms_norm_backward.default, (integers(2, 3, 8), integers(2, 3, 8), [8], inverse.reshape(2, 3, 1), torch.ones(8), [False, True]), {})
+         for _ in range(hasattr(aten, "_fused_rms_norm_backward"))]
 
 
 class StoredSums(unittest.TestCase):

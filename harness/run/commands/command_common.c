@@ -247,10 +247,16 @@ static int32_t count_cores(void) {
   return cores < 1 ? 1 : (int32_t)cores;
 }
 
+static enum sf_status check_device(const struct sf_description *description, int32_t device, struct sf_error *error) {
+  if (sf_description_has_device(description, sf_device_names[device])) return SF_OK;
+  return sf_error_set(error, SF_EUSAGE, "--device %s: the worker of %.90s does not run on it", sf_device_names[device],
+                      sf_description_name(description));
+}
+
 enum sf_status sf_common_framework_start(struct sf_common_framework *out, const struct sf_common_flags *flags, const char *target,
                                          struct sf_error *error) {
   memset(out, 0, sizeof *out);
-  const int32_t cores = count_cores(), jobs = flags->jobs ? (int32_t)flags->jobs : cores;
+  const int32_t cores = count_cores(), jobs = sf_process_count(flags->jobs, flags->device);
   out->options = (struct sf_framework_options){.command = out->command,
                                                .may_fork = !flags->launcher,
                                                .ranks_max = cores > jobs ? 2 * cores / jobs : 2,
@@ -258,8 +264,6 @@ enum sf_status sf_common_framework_start(struct sf_common_framework *out, const 
                                                .start_seconds = 120,
                                                .silent_seconds = flags->deadline_ms ? (double)flags->deadline_ms / 1000 : 60,
                                                .stop = &sf_interrupted};
-  if (flags->device != SF_DEVICE_CPU)
-    return sf_error_set(error, SF_EUSAGE, "--device is only for the built-in layers: a framework's worker chooses its own device");
   if (flags->max_memory_mib)
     return sf_error_set(error, SF_EUSAGE,
                         "--max-memory is only for the built-in layers: the memory that a framework's case needs is not known");
@@ -268,7 +272,9 @@ enum sf_status sf_common_framework_start(struct sf_common_framework *out, const 
                         sf_backend_names[flags->backend]);
   enum sf_status status = sf_shell_launcher_check(out->options.launcher, error);
   if (status == SF_OK) status = sf_framework_command(out->command, sizeof out->command, target, flags->framework_path, error);
+  if (status == SF_OK && setenv("SHARDFUZZ_DEVICE", sf_device_names[flags->device], 1) != 0) status = SF_ENOMEM; /* workers inherit it */
   if (status == SF_OK) status = sf_framework_open(&first_of_framework, &out->options, error);
+  if (status == SF_OK) status = check_device(sf_framework_description(first_of_framework), flags->device, error);
   if (status != SF_OK) return status;
   out->first = first_of_framework;
   out->options.zygote = sf_framework_zygote(out->first);
@@ -315,7 +321,7 @@ enum sf_status sf_common_replay_way(struct sf_replay_way *out, const struct sf_c
 static void pool_of_framework(struct sf_pool_options *out, const struct sf_common_framework *framework,
                               const struct sf_common_flags *flags) {
   memset(out, 0, sizeof *out);
-  out->processes = flags->jobs ? (int32_t)flags->jobs : count_cores();
+  out->processes = sf_process_count(flags->jobs, flags->device);
   out->gemm = sf_cpu_gemm_default();
   out->framework = &framework->options;
   out->description = sf_framework_description(framework->first);

@@ -1,11 +1,12 @@
 """Tokens, labels, masks and the loss function of a case. They belong to the harness: the package has none."""
 import torch
 
+from shardfuzz import devices
 from shardfuzz.megatron import layout as cuts
 
 
 class Batches:
-    """Microbatches of one step, numbered over all data parallel ranks: replica r of dp has r, r + dp, ...
+    """Microbatches of one step, numbered over all data parallel ranks: replica r of dp has r, r + dp, ... Drawn on the CPU, the same for each device.
 
     tokens, labels: [microbatches, b, s]; mask: the same in float32, weights of the loss; attention: [microbatches, b, 1, s, s], True is hidden;
     padding: [microbatches, b, s], True is padding, or None without.
@@ -42,7 +43,8 @@ class Batches:
         for number in self.numbers:
             pieces = [tensor[number][:, self.positions].contiguous() for tensor in (self.tokens, self.labels, self.mask)]
             padding = None if self.padding is None else self.padding[number][:, self.positions].contiguous()
-            yield (number, *pieces, self.positions.expand(len(pieces[0]), -1).contiguous(), self.attention[number], padding, self.counts[number])
+            tensors = (*pieces, self.positions.expand(len(pieces[0]), -1).contiguous(), self.attention[number], padding)
+            yield (number, *(tensor if tensor is None else tensor.to(devices.device()) for tensor in tensors), self.counts[number])
 
 
 def _attention_mask(shape, documents, generator):
@@ -67,5 +69,5 @@ def loss_function(contract, mask, counts, record):
         share = summed / counts[1]
         record(share.detach())
         report = {"loss": share.detach()}
-        return (share, report) if contract == "mean" else (summed, torch.tensor(counts[0], dtype=torch.int), report)
+        return (share, report) if contract == "mean" else (summed, torch.tensor(counts[0], dtype=torch.int, device=mask.device), report)
     return loss

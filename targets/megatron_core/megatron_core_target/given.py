@@ -54,10 +54,10 @@ class Given:
     def _fill(self, name, like, place, scale, salt=0):
         """Memory of its own, which recomputation may free. Of summands the first rank of tp has all, the others have zeros."""
         if not self.first and has_sums(place):
-            return torch.zeros(like.shape, dtype=like.dtype)
+            return torch.zeros(like.shape, dtype=like.dtype, device=like.device)
         key = consistent.key(self.seed, name, salt)
         numbers = consistent.fill(key, place["shape"], place["index"], scale=scale, dtype=FORMATS.get(like.dtype, "F32"))
-        filled = torch.empty(like.shape, dtype=like.dtype)
+        filled = torch.empty(like.shape, dtype=like.dtype, device=like.device)
         if filled.numel():
             filled.copy_(torch.frombuffer(numbers, dtype=torch.float32).view(like.shape))
         return filled

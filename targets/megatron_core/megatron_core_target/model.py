@@ -15,6 +15,7 @@ from megatron.core.transformer.moe.moe_utils import MoEAuxLossAutoScaler, get_mo
 from megatron.core.transformer.multi_token_prediction import MTPLossAutoScaler, MTPLossLoggingHelper
 from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
 from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
+from shardfuzz import devices
 from shardfuzz.megatron.names import Names, parameter_place
 
 from . import standins
@@ -23,10 +24,11 @@ from .parameters import fill
 
 ACTIVATIONS = {"squared_relu": squared_relu, "gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu, "relu": torch.nn.functional.relu}
 
-# What a CPU cannot do, and the loss of precision that nothing asked for.
+# What a CPU cannot do, nor a GPU without Transformer Engine and Apex but for ON_GPU, and the loss of precision that nothing asked for.
 FIXED = dict(use_cpu_initialization=True, perform_initialization=True, attention_dropout=0.0, hidden_dropout=0.0, bias_dropout_fusion=False,
              bias_activation_fusion=False, masked_softmax_fusion=False, persist_layer_norm=False, gradient_accumulation_fusion=False,
              apply_rope_fusion=False, deallocate_pipeline_outputs=False, moe_grouped_gemm=False)
+ON_GPU = dict(use_cpu_initialization=False, bias_dropout_fusion=True)
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -69,7 +71,7 @@ def make_config(case, layout):
     known = {field.name for field in dataclasses.fields(kind)}
     fields = {key: value for key, value in fields.items() if key in known}
     n, stored = layout.n, TYPES[case["precision"]]
-    fields.update(FIXED, params_dtype=stored, pipeline_dtype=stored, bf16=case["precision"] == "bf16",
+    fields.update(_fixed(fields), params_dtype=stored, pipeline_dtype=stored, bf16=case["precision"] == "bf16",
                   tensor_model_parallel_size=n["tp"], pipeline_model_parallel_size=n["pp"], context_parallel_size=n["cp"],
                   expert_model_parallel_size=n["ep"], expert_tensor_parallel_size=n["etp"], sequence_parallel=layout.sp,
                   calculate_per_token_loss=case["loss"] == "per_token")
@@ -81,6 +83,16 @@ def make_config(case, layout):
     if not fields["linear_attention_freq"] and fields["experimental_attention_variant"]:
         fields["linear_attention_freq"] = 2
     return kind(**in_full(fields))
+
+
+def _fixed(fields):
+    """What no case says. On a GPU an activation is fused where the package's checks admit it."""
+    if not devices.on_cuda():
+        return FIXED
+    gated, activation = fields["gated_linear_unit"], fields["activation_func"]
+    swiglu = gated and activation is ACTIVATIONS["silu"]
+    gelu = activation is ACTIVATIONS["gelu"] and (gated or fields["add_bias_linear"]) and not fields["num_moe_experts"]
+    return {**FIXED, **ON_GPU, "bias_activation_fusion": swiglu or gelu}
 
 
 def in_full(fields):
@@ -114,10 +126,11 @@ def _chunk(case, config, stage):
     block = _layer_specification(config, stage)
     depths = get_gpt_mtp_block_spec(config, block, use_transformer_engine=False, vp_stage=stage) if config.mtp_num_layers else None
     gpt = dict(case["model"])
-    return GPTModel(
+    model = GPTModel(
         config=config, transformer_layer_spec=block, max_sequence_length=case["sequence_length"], mtp_block_spec=depths, vp_stage=stage,
         pre_process=parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=stage),
         post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage), **{key: gpt[key] for key in GPT})
+    return model.to(devices.device())
 
 
 class Model:

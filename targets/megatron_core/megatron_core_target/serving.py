@@ -14,7 +14,7 @@ def description(strict=False):
     """The answer to `describe`: the cases that the worker supports."""
     fields = {path: {"choices": choices, **({"layout": True} if path in LAYOUT else {}), **({"needs": NEEDS[path]} if path in NEEDS else {})}
               for path, choices in CHOICES.items()}
-    return {"name": "megatron-core", "ranks": RANKS, "anchored": True, "fields": {**fields, "seed": SEED}, "refuses": described(strict)}
+    return {"name": "megatron-core", "ranks": RANKS, "anchored": True, "devices": ["cpu", "cuda"], "fields": {**fields, "seed": SEED}, "refuses": described(strict)}
 
 
 def preload():

@@ -1,4 +1,5 @@
-"""What megatron-core 0.16.1 needs to run on a CPU with Gloo, each with its reason. No arithmetic of a layer is changed here.
+"""What megatron-core 0.16.1 needs to run on a CPU with Gloo, and on a GPU without Transformer Engine, each with its reason. No arithmetic of a layer is
+changed here.
 
 `install_torch()` before anything of megatron is imported, `install_megatron()` after. Both may be called again.
 """
@@ -10,6 +11,7 @@ import warnings
 
 import torch
 import torch.distributed as dist
+from shardfuzz import devices
 
 CPU = torch.device("cpu")
 OBJECT_BYTES = 1 << 14     # of an object that is gathered at once
@@ -25,13 +27,16 @@ def _once(name):
 
 
 def install_torch():
-    """Everything that pretends to be CUDA. TorchDynamo would compile functions anew for each case."""
+    """On a CPU everything that pretends to be CUDA. TorchDynamo would compile functions anew for each case. Raises ShardfuzzError if there is no GPU."""
     if not _once("torch"):
         return
     os.environ.update(TORCHDYNAMO_DISABLE="1", TORCH_COMPILE_DISABLE="1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
+    devices.require()
+    if devices.on_cuda():
+        return
     for name in ("empty", "zeros", "ones", "full", "tensor", "arange", "rand", "randn"):
         _wrap_factory(name)
     _replace_tensor_methods()
@@ -43,15 +48,17 @@ def install_megatron():
     if not _once("megatron"):
         return
     logging.getLogger("megatron").setLevel(logging.ERROR)
-    _random_state_on_cpu()
-    _coalescing_with_gloo()
     _names_of_transformer_engine()
     _linear_attention_in_torch()
+    _keep_groups()
+    if devices.on_cuda():
+        return
+    _random_state_on_cpu()
+    _coalescing_with_gloo()
     _split_sizes_as_numpy()
     _uneven_collectives()
     _alone()
     _gather_objects_at_once()
-    _keep_groups()
 
 
 # --- torch ------------------------------------------------------------------------------------------------------------
@@ -277,13 +284,13 @@ def forget_groups():
 
 
 def _keep_groups():
-    """Groups of the same ranks are made once: each new layout would leak Gloo's groups and threads (40 ms become 14 s after 45)."""
+    """Groups of the same ranks are made once: each new layout would leak the backend's groups, threads and memory (with Gloo 40 ms become 14 s after 45)."""
     from megatron.core import parallel_state
     original, kept = parallel_state.create_group, _kept_groups
 
     def create_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local_synchronization=False, group_desc=None):
         key = None if ranks is None else tuple(ranks)
         if key not in kept:
-            kept[key] = original(ranks=ranks, timeout=timeout, backend="gloo")
+            kept[key] = original(ranks=ranks, timeout=timeout, backend=devices.backend())
         return kept[key]
     parallel_state.create_group = create_group

@@ -66,7 +66,7 @@ class Attention(DotProductAttention):
             chunks = 2 * self.parts
             order = [chunk for rank in range(self.parts) for chunk in (rank, chunks - 1 - rank)]
             key, value = (self._gather(tensor, group, order) for tensor in (key, value))
-            rows = torch.arange(key.shape[0]).chunk(chunks)
+            rows = torch.arange(key.shape[0], device=key.device).chunk(chunks)
             rows = torch.cat([rows[group.rank()], rows[chunks - 1 - group.rank()]])
             attention_mask = attention_mask[..., rows, :]
         return super().forward(query, key, value, attention_mask, *args, **options)

@@ -36,11 +36,12 @@ class Anchors:
         self._bytes = torch.from_file(path, shared=False, size=os.path.getsize(path), dtype=torch.uint8)
 
     def of(self, name: str, like: torch.Tensor) -> Optional[torch.Tensor]:
-        """The candidate's tensor of that name, in memory of its own and in the type of `like`. None where it has none of that shape: the comparison
+        """The candidate's tensor of that name, in memory of its own, in the type and on the device of `like`. None where it has none of that shape: the comparison
         says so, and what follows is made of the reference's own."""
         entry = self._entries.get(name)
         if entry is None or entry["shape"] != (list(like.shape) or [1]):
             return None
         first, last = entry["data_offsets"]
         values = self._bytes[self._begin + first:self._begin + last].clone().view(_OF_NAME[entry["dtype"]])
-        return torch.empty(like.shape, dtype=like.dtype).copy_(values.view(like.shape))  # no view: what follows may work in place
+        # No view: what follows may work in place.
+        return torch.empty(like.shape, dtype=like.dtype, device=like.device).copy_(values.view(like.shape))

@@ -1,13 +1,15 @@
-"""Ranks of this run, from a zygote, Open MPI, torchrun, or alone, joined by Gloo."""
+"""Ranks of this run, from a zygote, Open MPI, torchrun, or alone, joined by Gloo, or on GPUs by NCCL."""
 import contextlib
 import datetime
 import os
 import sys
 import time
+import traceback
 
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh as _init_device_mesh
 
+from . import devices
 from .worker import place
 
 TIMEOUT = datetime.timedelta(seconds=120)   # a collective that some rank never enters ends the run
@@ -22,6 +24,7 @@ def join(meeting, again=0):
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     if dist.is_initialized():
         dist.destroy_process_group()
+    devices.use(rank, ranks)
     if ranks == 1:
         store = dist.HashStore()
     elif "OMPI_COMM_WORLD_RANK" in os.environ or "MASTER_ADDR" not in os.environ:
@@ -29,7 +32,7 @@ def join(meeting, again=0):
         store = _meet(f"{meeting}.meeting-{job.replace('/', '-')}-{again}", rank, ranks)
     else:
         store = dist.PrefixStore(str(again), dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), ranks, False, TIMEOUT))
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=TIMEOUT)
+    dist.init_process_group(devices.backend(), store=store, rank=rank, world_size=ranks, timeout=TIMEOUT)
     return rank, ranks
 
 
@@ -76,12 +79,15 @@ class World:
         try:
             yield
         except BaseException:
+            if devices.is_lost():
+                traceback.print_exc()
+                raise SystemExit("CUDA cannot be used any more: the rank ends") from None
             self.failed = self.ranks > 1
             raise
 
     def mesh(self, **sizes):
         """A DeviceMesh whose dimensions have these names and sizes. It is kept, since its groups of processes are."""
-        return self._mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+        return self._mesh(devices.device().type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
 
     def keep_meshes(self):
         """For frameworks that make their meshes themselves, and new ones in each case: torch gives them those that are there."""

@@ -17,6 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from . import devices
 from .split import add_up, split_operation
 
 KINDS = ("E1", "E3", "E5")
@@ -159,6 +160,8 @@ class Perturbation:
         if self.kind == "E5":
             return self._in_parts(function, args, kwargs)
         result = function(*args, **kwargs)
+        if function.namespace == "c10d":
+            devices.settle()  # NCCL works beside the stream in which the result is changed
         if _only_moves(function) and not self._rounds(function, args, result):
             return result
         if isinstance(result, torch.Tensor) and _is_new(function):

@@ -93,19 +93,23 @@ def _embedding_gradient(cutter, gradient, indices, rows, padding, by_frequency):
                           for part in cutter.parts(len(indices), gradient.device)])
 
 
-def _norm_gradient(cutter, gradient, values, shape, mean, inverse, weight, bias, mask):
-    """Rows in parts: each row's own gradient as it is, those of weight and bias as sums over the parts."""
-    kept, rows = list(shape), mean.numel()
-    flat = [one.reshape([rows] + kept) for one in (gradient, values)] + [one.reshape([rows] + [1] * len(kept)) for one in (mean, inverse)]
-    own = torch.empty_like(flat[1]) if mask[0] else None
-    sums: Tuple[list, list] = ([], [])
-    for part in cutter.parts(rows, values.device):
-        given, *totals = aten.native_layer_norm_backward.default(flat[0][part], flat[1][part], shape, flat[2][part], flat[3][part], weight, bias, mask)
-        if mask[0]:
-            own[part] = given
-        for store, total in zip(sums, totals):
-            store.append(total)
-    return (own if own is None else own.reshape(values.shape), *(cutter.add_up(store) if wanted else None for store, wanted in zip(sums, mask[1:])))
+def _norm_gradient(operation, row_numbers):
+    """Rows in parts: each row's own gradient as it is, those of weight and bias as sums over the parts. row_numbers: how many arguments behind the
+    shape have a number for each row."""
+    def split(cutter, gradient, values, shape, *others):
+        of_rows, (*parameters, mask) = others[:row_numbers], others[row_numbers:]
+        kept, rows = list(shape), of_rows[0].numel()
+        flat = [one.reshape([rows] + kept) for one in (gradient, values)] + [one.reshape([rows] + [1] * len(kept)) for one in of_rows]
+        own = torch.empty_like(flat[1]) if mask[0] else None
+        sums: List[list] = [[] for _ in mask[1:]]
+        for part in cutter.parts(rows, values.device):
+            given, *totals = operation(flat[0][part], flat[1][part], shape, *(one[part] for one in flat[2:]), *parameters, mask)
+            if mask[0]:
+                own[part] = given
+            for store, total in zip(sums, totals):
+                store.append(total)
+        return (own if own is None else own.reshape(values.shape), *(cutter.add_up(store) if wanted else None for store, wanted in zip(sums, mask[1:])))
+    return split
 
 
 SPLITS: Dict[object, Callable] = {
@@ -113,8 +117,11 @@ SPLITS: Dict[object, Callable] = {
     aten.addmm.default: _with_bias(aten.mm.default), aten.baddbmm.default: _with_bias(aten.bmm.default),
     aten.sum.dim_IntList: _sum, aten.sum.default: _sum_all,
     aten.mean.dim: _mean, aten.mean.default: _mean_all,
-    aten.embedding_dense_backward.default: _embedding_gradient, aten.native_layer_norm_backward.default: _norm_gradient,
+    aten.embedding_dense_backward.default: _embedding_gradient,
+    aten.native_layer_norm_backward.default: _norm_gradient(aten.native_layer_norm_backward.default, 2),
 }
+if hasattr(aten, "_fused_rms_norm_backward"):  # of newer versions, on CUDA alone
+    SPLITS[aten._fused_rms_norm_backward.default] = _norm_gradient(aten._fused_rms_norm_backward.default, 1)
 
 
 def split_operation(function, args, kwargs, generator) -> Optional[Tuple]:

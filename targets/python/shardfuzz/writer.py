@@ -36,14 +36,14 @@ def _header(entries: List[Entry], rank: int, ranks: int, mode: str, groups: Grou
 
 
 def write_file(path: str, entries: List[Entry], rank: int, ranks: int, mode: str = "e2e", groups: Groups = None, replicas: str = "equal") -> None:
-    """Writes one rank's file; for a worker, whose folder is empty and whose answer says when the file is complete. Data: contiguous CPU
+    """Writes one rank's file; for a worker, whose folder is empty and whose answer says when the file is complete. Data: contiguous
     tensors with at least one dimension. mode: e2e, isolated or anchored. replicas: equal or close. Raises OSError."""
     header = _header(entries, rank, ranks, mode, groups, replicas)
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(header)))
         file.write(header)
         for _, data, _ in entries:
-            flat = data.reshape(-1)
+            flat = data.detach().cpu().reshape(-1)
             flat = flat if flat.stride() == (1,) else flat.clone(memory_format=torch.contiguous_format)  # one element may have any stride
             file.write(memoryview(flat.view(torch.uint8).numpy()))
 

@@ -14,6 +14,8 @@ import socket
 import traceback
 from typing import Callable
 
+from .errors import ShardfuzzError
+
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LEADER_PAUSE_S, ZYGOTE_PAUSE_S = 0.05, 1   # between looks for children that have ended
 _OTHER_LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "MPI_")
@@ -64,6 +66,8 @@ class _Zygote:
         """Imports the framework first: one that cannot be imported cannot be fuzzed."""
         try:
             self.preload()
+        except ShardfuzzError as failure:
+            return {"error": str(failure)}
         except Exception as failure:  # noqa: BLE001: whatever the import raises
             traceback.print_exc()
             return {"error": f"{type(failure).__name__}: {failure}"[:2000]}

@@ -26,7 +26,9 @@ ci/gpu.sh --parts contract,speeds 2>"$work/stderr"
 check "ci/gpu.sh with a part that is not there: exit 2" [ $? -eq 2 ]
 one_line "ci/gpu.sh's parts"
 run 2 fuzz --device cuda --gemm blas
-run 2 fuzz --device cuda --target worker:true
+run 2 fuzz --device cuda --target "worker:python3 -S targets/samples/worker_mlp.py" --launcher "$PWD/tests/integration/launch_ranks.sh {n}"
+one_line "a framework that has no CUDA mode"
+check "whose it is" grep -qx 'shardfuzz: --device cuda: the worker of sample-mlp does not run on it' "$work/stderr"
 if [ ! -x "$emulated" ]; then finish && exit 77; fi # a build without C++
 
 export SHARDFUZZ=$emulated

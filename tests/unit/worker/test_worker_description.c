@@ -151,6 +151,8 @@ static void test_create_wrong_descriptions_are_refused_with_their_place(void **s
       {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1], 'one_in': 256}}}", "fields.a.one_in: 256 is not between 1 and 255"},
       {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1], 'one_in': -1}}}", "fields.a.one_in: -1 is not between 1 and 255"},
       {"{'name': 'm', 'fields': {" RANKS "}, 'simulates': 1}", "expected {\"name\""},
+      {"{'name': 'm', 'fields': {" RANKS "}, 'devices': 'cuda'}", "devices: expected an array of names"},
+      {"{'name': 'm', 'fields': {" RANKS "}, 'devices': [1]}", "devices: expected an array of names"},
       {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1], 'needs': [1]}}}", "fields.a.needs: expected"},
       {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1], 'needs': {'b': [1]}}}}", "fields.a.needs.b: no such field"},
       {"{'name': 'm', 'fields': {" RANKS ", 'a': {'choices': [1], 'needs': {'b': 1}}, 'b': {'choices': [1]}}}",
