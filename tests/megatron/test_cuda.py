@@ -73,9 +73,11 @@ class CudaTest(unittest.TestCase):
         if torch.backends.cuda.is_built():
             self.skipTest("this PyTorch has CUDA")
         worker = "worker:" + " ".join(sets.WORKER)
-        done = subprocess.run([os.environ["SHARDFUZZ"], "fuzz", "--target", worker, "--device", "cuda", "--cases", "1"], capture_output=True, text=True)
-        self.assertEqual((done.returncode, done.stderr.count("\n")), (3, 1), done.stderr)
-        self.assertIn("is built without CUDA", done.stderr)
+        for launched in [], ["--launcher", "mpirun --oversubscribe -n {n}"]:
+            done = subprocess.run([os.environ["SHARDFUZZ"], "fuzz", "--target", worker, "--device", "cuda", "--cases", "1", *launched],
+                                  capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (3, 1), done.stderr)
+            self.assertIn("is built without CUDA", done.stderr)
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ def serve(describe: dict, run: Callable[[dict, Callable[[], None]], None], scrip
         if kind == "quit":
             return
         if kind == "describe":
-            harness.say({"id": number, "ok": described})
+            harness.say({"id": number, **zygote.describe(described, preload or (lambda: None))})
         elif kind == "run":
             harness.say({"id": number, **answer(request, run, lambda: harness.say({"id": number, "heartbeat": ""}))})
         elif kind == "script" and script:
