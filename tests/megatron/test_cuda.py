@@ -41,7 +41,8 @@ print(json.dumps([fixed(*one) for one in json.loads(sys.argv[1])]))
 
 
 def run_python(text, *arguments, device):
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", text, *arguments], env={**os.environ, "SHARDFUZZ_DEVICE": device}, capture_output=True, text=True)
+    environment = {**os.environ, "SHARDFUZZ_DEVICE": device}
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", text, *arguments], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
