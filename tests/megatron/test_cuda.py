@@ -41,7 +41,8 @@ print(json.dumps([fixed(*one) for one in json.loads(sys.argv[1])]))
 
 
 def run_python(text, *arguments, device):
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", text, *arguments], env={**os.environ, "SHARDFUZZ_DEVICE": device}, capture_output=True, text=True)
+    environment = {**os.environ, "SHARDFUZZ_DEVICE": device}
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", text, *arguments], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -73,9 +74,11 @@ class CudaTest(unittest.TestCase):
         if torch.backends.cuda.is_built():
             self.skipTest("this PyTorch has CUDA")
         worker = "worker:" + " ".join(sets.WORKER)
-        done = subprocess.run([os.environ["SHARDFUZZ"], "fuzz", "--target", worker, "--device", "cuda", "--cases", "1"], capture_output=True, text=True)
-        self.assertEqual((done.returncode, done.stderr.count("\n")), (3, 1), done.stderr)
-        self.assertIn("is built without CUDA", done.stderr)
+        for launched in [], ["--launcher", "mpirun --oversubscribe -n {n}"]:
+            done = subprocess.run([os.environ["SHARDFUZZ"], "fuzz", "--target", worker, "--device", "cuda", "--cases", "1", *launched],
+                                  capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (3, 1), done.stderr)
+            self.assertIn("is built without CUDA", done.stderr)
 
 
 if __name__ == "__main__":

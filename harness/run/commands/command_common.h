@@ -54,7 +54,7 @@ struct sf_common_flags {
 
 #define SF_BACKEND_OPTIONS(owner, member)                                                                                                  \
   SF_CHOICE_AT(owner, "backend", member.backend, sf_backend_names, "how ranks run"),                                                       \
-      SF_CHOICE_AT(owner, "device", member.device, sf_device_names, "where layers, operations or a framework compute"),                                               \
+      SF_CHOICE_AT(owner, "device", member.device, sf_device_names, "where layers, operations or a framework compute"),                    \
       SF_CHOICE_AT(owner, "gemm", member.gemm, sf_gemm_names, "matrix products of the layers under test"),                                 \
       SF_OPTION_AT(owner, "launcher", TEXT, member.launcher, "CMD", "start sets of MPI ranks: 'mpirun --oversubscribe -n {n}'"),           \
       SF_DURATION_AT(owner, "deadline", member.deadline_ms, "a trial that takes longer is reported as a hang; default: by its size"),      \

@@ -129,7 +129,8 @@ def serve(describe: dict, run: Callable[[dict, Callable[[], None]], None], scrip
         if kind == "quit":
             return
         if kind == "describe":
-            harness.say({"id": number, "ok": described})
+            asks_device = preload and os.environ.get("SHARDFUZZ_DEVICE", "cpu") != "cpu"  # one that is not there must not fail case by case
+            harness.say({"id": number, **(zygote.describe(described, preload) if asks_device else {"ok": described})})
         elif kind == "run":
             harness.say({"id": number, **answer(request, run, lambda: harness.say({"id": number, "heartbeat": ""}))})
         elif kind == "script" and script:

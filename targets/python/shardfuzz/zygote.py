@@ -33,6 +33,18 @@ def fork_ranks(harness_path: str, path: str, described: dict, preload: Callable[
         return _Zygote(harness, listener, described, preload).serve()
 
 
+def describe(described: dict, preload: Callable[[], None]) -> dict:
+    """The answer to `describe`. Imports the framework first: one that cannot be imported, or lacks its device, cannot be fuzzed."""
+    try:
+        preload()
+    except ShardfuzzError as failure:
+        return {"error": str(failure)}
+    except Exception as failure:  # noqa: BLE001: whatever the import raises
+        traceback.print_exc()
+        return {"error": f"{type(failure).__name__}: {failure}"[:2000]}
+    return {"ok": described}
+
+
 class _Zygote:
     def __init__(self, harness, listener, described, preload):
         self.harness, self.listener, self.described, self.preload = harness, listener, described, preload
@@ -63,17 +75,10 @@ class _Zygote:
         return bool(block)
 
     def _describe(self):
-        """Imports the framework first: one that cannot be imported cannot be fuzzed."""
-        try:
-            self.preload()
-        except ShardfuzzError as failure:
-            return {"error": str(failure)}
-        except Exception as failure:  # noqa: BLE001: whatever the import raises
-            traceback.print_exc()
-            return {"error": f"{type(failure).__name__}: {failure}"[:2000]}
+        answer = describe(self.described, self.preload)
         gc.collect()
         gc.freeze()      # a rank's search for cycles leaves out what was imported, and these pages stay shared
-        return {"ok": self.described}
+        return answer
 
     def _fork_set(self) -> bool:
         """True in a rank."""
