@@ -221,7 +221,6 @@ static inline void mtp_backward(struct run *run) {
 /* Forward and backward of the microbatch at hand. */
 static inline void microbatch_run(struct run *run) {
   const int32_t layers = (int32_t)run->c->model.layers;
-  run->noise.sum_count = (uint64_t)microbatch_now(run) << 32;
   data_load(run);
   if (run->c->model.memory_seq > 0) memory_load(run);
   const real *start = embedding_forward(run), *x = start;
@@ -262,7 +261,7 @@ static inline void steps_run(struct run *run) {
     main_grads_zero(run);
     run->state.loss_sum = 0;
     for (int64_t m = 0; m < train->microbatches; m++) {
-      run->microbatch = (uint16_t)m;
+      microbatch_begin(run, m);
       if (!is_needless_microbatch(run)) microbatch_run(run);
     }
     if (has_all(run)) return;

@@ -25,6 +25,7 @@ static inline bool is_wanted(const struct run *run, struct sf_trace_id id) {
   return !wants_some(run) || *wanted_place(&run->wanted, sf_trace_key(id)) != 0;
 }
 
+/* Puts a tensor into the table and among what is wanted of its microbatch or step. */
 static inline void wanted_add(struct run *run, struct sf_trace_id id) {
   struct wanted_set *set = &run->wanted;
   const bool is_forward = id.kind == SF_KIND_ACT, is_backward = id.kind == SF_KIND_ACT_GRAD || id.kind == SF_KIND_WGRAD;
@@ -61,7 +62,14 @@ static inline void wanted_create(struct run *run) {
   for (int32_t i = 0; i < wanted->count; i++) wanted_add(run, wanted->ids[i]);
 }
 
+/* Number of the microbatch at hand, counted through all steps. */
 static inline int64_t microbatch_now(const struct run *run) { return (int64_t)run->step * run->c->train.microbatches + run->microbatch; }
+
+/* Sums are counted anew in each microbatch, so that one that is left out does not show in the next. */
+static inline void microbatch_begin(struct run *run, int64_t number) {
+  run->microbatch = (uint16_t)number;
+  run->noise.sum_count = (uint64_t)microbatch_now(run) << 32;
+}
 
 /* Whether everything that is wanted has been computed, once the microbatch at hand is over. */
 static inline bool has_all(const struct run *run) {
