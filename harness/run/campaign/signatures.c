@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { FURTHER_SHOWN = 6 }; /* signatures of a cause, below its first */
+
 struct reading {
   struct sf_signatures list;
   struct evidence *evidence; /* of each */
@@ -166,13 +168,22 @@ static bool is_said(const struct sf_signatures *signatures, int32_t which) {
   return false;
 }
 
+/* The further signatures of a cause: a fault that shows in every module would fill screens. */
+static void append_further(struct sf_text *out, const struct sf_signatures *signatures, int32_t cause) {
+  int32_t further = 0;
+  for (int32_t i = cause + 1; i < signatures->count; i++)
+    if (signatures->at[i].cause == cause && ++further <= FURTHER_SHOWN) append_signature(out, &signatures->at[i], "    also ");
+  if (further > FURTHER_SHOWN)
+    sf_line_append(out, "    also %" PRId32 " more signature%s: --json and the campaign's page have them\n", further - FURTHER_SHOWN,
+                   further == FURTHER_SHOWN + 1 ? "" : "s");
+}
+
 void sf_signatures_text(struct sf_text *out, const struct sf_signatures *signatures) {
   char line[SF_DIAGNOSIS_LINE_TEXT];
   for (int32_t cause = 0; cause < signatures->count; cause++) {
     if (signatures->at[cause].cause != cause) continue;
     append_signature(out, &signatures->at[cause], "  ");
-    for (int32_t i = cause + 1; i < signatures->count; i++)
-      if (signatures->at[i].cause == cause) append_signature(out, &signatures->at[i], "    also ");
+    append_further(out, signatures, cause);
     for (int32_t i = cause; i < signatures->count; i++) {
       if (signatures->at[i].cause != cause || is_said(signatures, i)) continue;
       sf_diagnosis_line(line, &signatures->at[i].diagnosis);

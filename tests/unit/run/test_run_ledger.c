@@ -455,6 +455,22 @@ static void test_signatures_text_and_json_name_the_diagnosis(void **state) {
   books_close(b);
 }
 
+static void test_many_signatures_of_a_cause_are_counted_not_listed(void **state) {
+  (void)state;
+  for (int32_t count = 7; count <= 9; count++) {
+    struct sf_signature at[9] = {0};
+    for (int32_t i = 0; i < count; i++) snprintf(at[i].signature, sizeof at[i].signature, "gap/act/module-%d@tp", (int)i);
+    const struct sf_signatures signatures = {.count = count, .cause_count = 1, .new_cause_count = 1, .at = at};
+    struct sf_text text = {0};
+    sf_signatures_text(&text, &signatures);
+    assert_non_null(strstr(text.data, "    also gap/act/module-6@tp"));
+    assert_null(strstr(text.data, "module-7"));
+    assert_int_equal(strstr(text.data, "    also 1 more signature:") != NULL, count == 8);
+    assert_int_equal(strstr(text.data, "    also 2 more signatures:") != NULL, count == 9);
+    sf_text_destroy(&text);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       FOLDER_TEST(test_ledger_add_shrunk_signature_is_the_small_cases),
@@ -474,6 +490,7 @@ int main(void) {
       FOLDER_TEST(test_ledger_open_out_folder_that_cannot_be_is_told),
       FOLDER_TEST(test_campaign_nothing_text_names_the_last_reasons),
       FOLDER_TEST(test_signatures_text_and_json_name_the_diagnosis),
+      cmocka_unit_test(test_many_signatures_of_a_cause_are_counted_not_listed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
