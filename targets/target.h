@@ -23,6 +23,7 @@ struct sf_rank_env {
   struct sf_comm *comm;
   struct sf_device *device;
   struct sf_arena *arena;             /* of this rank and this trial */
+  struct sf_group_lists *groups;      /* of this process and this trial: its ranks share the lists of their groups */
   const struct sf_trace_sink *sink;
   uint64_t faults;                    /* which are planted: bits SF_FAULT_BIT */
   const struct sf_plugin_layers *layers; /* NULL, or what takes the place of built-in modules (targets/plugin/plugin_layers.h) */

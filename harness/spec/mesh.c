@@ -78,6 +78,26 @@ int32_t sf_mesh_rank(const struct sf_mesh *mesh, const struct sf_coord *coord) {
   return rank;
 }
 
+/* Fills in size and index of the place at `coord` among those that differ in these axes; the first of these is left in `coord`. */
+static struct sf_group_place place_among(const struct sf_mesh *mesh, struct sf_coord *coord, unsigned axes) {
+  struct sf_group_place place = {.size = 1};
+  for (int at = 0; at < SF_AXIS_COUNT; at++) {
+    const enum sf_axis axis = mesh->order[at];
+    if (!(axes & SF_AXES(axis))) continue;
+    place.index += coord->at[axis] * place.size;
+    place.size *= mesh->size[axis];
+    coord->at[axis] = 0;
+  }
+  return place;
+}
+
+struct sf_group_place sf_mesh_group_place(const struct sf_mesh *mesh, int32_t rank, unsigned axes) {
+  struct sf_coord coord = sf_mesh_coord(mesh, rank);
+  struct sf_group_place place = place_among(mesh, &coord, axes);
+  place.first = sf_mesh_rank(mesh, &coord);
+  return place;
+}
+
 int32_t sf_mesh_group(const struct sf_mesh *mesh, int32_t rank, unsigned axes, int32_t *ranks, int32_t *index) {
   struct sf_coord coord = sf_mesh_coord(mesh, rank);
   int32_t count = 1;
@@ -162,4 +182,14 @@ int32_t sf_mesh_expert_group(const struct sf_layout *layout, int32_t rank, unsig
     if (ranks[member] == rank) *index = member;
   }
   return count;
+}
+
+struct sf_group_place sf_mesh_expert_group_place(const struct sf_layout *layout, int32_t rank, unsigned axes) {
+  const struct sf_mesh dense = sf_mesh_from_layout(layout);
+  struct sf_mesh sizes = expert_stage(layout, &dense);
+  struct sf_coord coord = expert_coord(layout, rank);
+  sizes.size[SF_AXIS_PP] = dense.size[SF_AXIS_PP];
+  struct sf_group_place place = place_among(&sizes, &coord, axes);
+  place.first = expert_rank(layout, coord);
+  return place;
 }

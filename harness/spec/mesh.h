@@ -38,6 +38,9 @@ int32_t sf_mesh_rank(const struct sf_mesh *mesh, const struct sf_coord *coord);
 /* The ranks that share `rank`'s coordinates on every axis outside `axes`, in increasing order of the coordinates inside
  * (fastest axis of the mesh first). Writes at most `world` ranks; returns their number; *index = place of `rank`. */
 int32_t sf_mesh_group(const struct sf_mesh *mesh, int32_t rank, unsigned axes, int32_t *ranks, int32_t *index);
+struct sf_group_place { int32_t size, index, first; }; /* index: the rank's own; first: the rank of the first member */
+/* Where the rank stands in that group, without a list of it. */
+struct sf_group_place sf_mesh_group_place(const struct sf_mesh *mesh, int32_t rank, unsigned axes);
 
 /* --- the expert mesh etp x ep x edp x pp over the same ranks ----------------------------------------------------- */
 
@@ -48,5 +51,7 @@ struct sf_expert_place { int32_t etp, ep, edp; };
 struct sf_expert_place sf_mesh_expert_place(const struct sf_layout *layout, int32_t rank);
 /* As sf_mesh_group, on the expert mesh: of axes TP means etp, EP ep, DP edp, PP pp. */
 int32_t sf_mesh_expert_group(const struct sf_layout *layout, int32_t rank, unsigned axes, int32_t *ranks, int32_t *index);
+/* The same of that group. */
+struct sf_group_place sf_mesh_expert_group_place(const struct sf_layout *layout, int32_t rank, unsigned axes);
 
 #endif

@@ -100,7 +100,7 @@ static bool layers_off(const struct sf_collector *collector, const struct sf_fin
     if (other->expected->id.kind != finding->id.kind || module->cls != strange->cls || module->layer == strange->layer) continue;
     if (other->expected->id.step != finding->id.step || other->expected->id.microbatch != finding->id.microbatch) continue;
     const bool expects = other->holders > 0 && sf_slot_expects(other, &other->of->places[finding->rank]),
-               has = sf_slot_has_rank(collector, other, finding->rank);
+               has = sf_slot_has_rank(other, finding->rank);
     const bool opposite = traced ? expects && !has : other->stranger_rank == finding->rank;
     const int32_t distance = traced ? strange->layer - module->layer : module->layer - strange->layer;
     if (opposite && (nearest == 0 || (distance < 0 ? -distance : distance) < (nearest < 0 ? -nearest : nearest))) nearest = distance;

@@ -84,16 +84,24 @@ void sf_collector_destroy(struct sf_collector *collector) {
 static enum sf_status places_create(struct sf_collector *collector, struct sf_collected_layout *of) {
   const struct sf_mesh mesh = sf_mesh_from_layout(&of->c.layout);
   SF_ASSERT_EQ(mesh.world, collector->world);
+  const size_t place_count = (size_t)(of->c.layout.dp * of->c.layout.pp);
   of->places = sf_arena_alloc(collector->of_layout, (size_t)mesh.world * sizeof *of->places);
-  if (of->places == NULL) return SF_ENOMEM;
+  of->ranks = sf_arena_alloc(collector->of_layout, (size_t)mesh.world * sizeof *of->ranks);
+  int32_t *numbered = sf_arena_alloc(collector->of_layout, place_count * sizeof *numbered); /* ranks so far, by dp and pp */
+  if (of->places == NULL || of->ranks == NULL || numbered == NULL) return SF_ENOMEM;
+  memset(numbered, 0, place_count * sizeof *numbered);
   for (int32_t rank = 0; rank < mesh.world; rank++) {
     const struct sf_coord coord = sf_mesh_coord(&mesh, rank);
     const struct sf_expert_place expert = sf_mesh_expert_place(&of->c.layout, rank);
+    const int64_t place = coord.at[SF_AXIS_DP] * of->c.layout.pp + coord.at[SF_AXIS_PP];
+    const int32_t number = numbered[place]++;
+    of->ranks[place * of->c.layout.tp * of->c.layout.cp + number] = rank;
     of->places[rank] = (struct sf_place_of_rank){.tp = coord.at[SF_AXIS_TP],
                                                  .cp = coord.at[SF_AXIS_CP],
                                                  .dp = coord.at[SF_AXIS_DP],
                                                  .pp = coord.at[SF_AXIS_PP],
-                                                 .expert = expert.ep * (int32_t)of->c.layout.etp + expert.etp};
+                                                 .expert = expert.ep * (int32_t)of->c.layout.etp + expert.etp,
+                                                 .number = number};
   }
   return SF_OK;
 }
@@ -101,13 +109,7 @@ static enum sf_status places_create(struct sf_collector *collector, struct sf_co
 /* Creates one layout, or two with the same number of ranks; each tensor belongs to the layout of its step. */
 static enum sf_status layouts_create(struct sf_collector *collector) {
   const struct sf_case *c = &collector->c;
-  const int32_t world = (int32_t)sf_case_ranks(c);
-  const size_t set_words = (size_t)collector->count * SF_SLOT_PHASES * (size_t)((world + 63) / 64);
-  collector->world = world;
-  collector->rank_words = (world + 63) / 64;
-  collector->rank_sets = sf_arena_alloc(collector->of_layout, set_words * sizeof *collector->rank_sets);
-  if (collector->rank_sets == NULL) return SF_ENOMEM;
-  memset(collector->rank_sets, 0, set_words * sizeof *collector->rank_sets);
+  collector->world = (int32_t)sf_case_ranks(c);
   collector->layout_count = c->reload.after_step > 0 ? 2 : 1;
   collector->layouts[0].c = *c;
   collector->layouts[0].c.reload.after_step = 0;
@@ -158,6 +160,26 @@ static enum sf_status plans_create(struct sf_collector *collector) {
   return SF_OK;
 }
 
+static int32_t rank_words(const struct sf_collector *collector, const struct sf_slot *slot) {
+  return slot->holders > 0 ? (sf_slot_rank_bits(collector, slot) + 63) / 64 : 0;
+}
+
+/* The slots' sets of ranks, empty, one after the other. */
+static enum sf_status rank_sets_create(struct sf_collector *collector) {
+  const int64_t slot_count = (int64_t)collector->count * SF_SLOT_PHASES;
+  size_t words = 0;
+  for (int64_t i = 0; i < slot_count; i++) words += (size_t)rank_words(collector, &collector->slots[i]);
+  uint64_t *sets = sf_arena_alloc(collector->of_layout, words * sizeof *sets);
+  if (sets == NULL) return SF_ENOMEM;
+  memset(sets, 0, words * sizeof *sets);
+  for (int64_t i = 0; i < slot_count; i++) {
+    struct sf_slot *slot = &collector->slots[i];
+    slot->ranks = slot->holders > 0 ? sets : NULL;
+    sets += rank_words(collector, slot);
+  }
+  return SF_OK;
+}
+
 enum sf_status sf_collector_reset(struct sf_collector *collector, const struct sf_case *c) {
   SF_ASSERT(sf_case_logical_hash(c) == sf_case_logical_hash(&collector->catalog->logical));
   collector->status = SF_ENOMEM; /* until everything is made */
@@ -184,6 +206,7 @@ enum sf_status sf_collector_reset(struct sf_collector *collector, const struct s
   enum sf_status status = layouts_create(collector);
   if (status == SF_OK) status = plans_create(collector);
   if (status == SF_OK) sf_structure_assign(collector);
+  if (status == SF_OK) status = rank_sets_create(collector);
   collector->status = status;
   return status;
 }
@@ -250,10 +273,10 @@ static int32_t holder_of_block(const struct sf_collector *collector, const struc
                                const struct sf_cut_piece *cols) {
   if (slot->arrived == 0) return -1;
   const enum sf_cut row_cut = collector->plans[slot->row_plan].cut, col_cut = collector->plans[slot->col_plan].cut;
-  const uint64_t *set = collector->rank_sets + (slot - collector->slots) * collector->rank_words;
-  for (int32_t word = 0; word < collector->rank_words; word++) {
-    for (uint64_t left = set[word]; left != 0; left &= left - 1) {
-      const int32_t rank = word * 64 + __builtin_ctzll(left);
+  const int32_t words = rank_words(collector, slot);
+  for (int32_t word = 0; word < words; word++) {
+    for (uint64_t left = slot->ranks[word]; left != 0; left &= left - 1) {
+      const int32_t rank = sf_slot_rank_of_bit(slot, word * 64 + __builtin_ctzll(left));
       const struct sf_place_of_rank *place = &slot->of->places[rank];
       if (piece_is_of(rows, row_cut, place) && piece_is_of(cols, col_cut, place)) return rank;
     }
@@ -299,7 +322,7 @@ static void slot_merge(struct sf_collector *collector, struct sf_slot *slot, int
 /* A recomputed activation equals the first pass of the same rank bit for bit. That one has arrived already, in program order. */
 static void slot_compare_recomputed(struct sf_collector *collector, struct sf_slot *slot, int32_t rank, const float *data) {
   const struct sf_slot *first = slot - SF_SLOT_RECOMPUTED + SF_SLOT_FIRST;
-  if (first->merged == NULL || first->unusable || !sf_slot_has_rank(collector, first, rank)) return;
+  if (first->merged == NULL || first->unusable || !sf_slot_has_rank(first, rank)) return;
   const struct sf_cut_rank *rows = sf_cut_of_rank(collector, slot->row_plan, rank);
   const struct sf_cut_rank *cols = sf_cut_of_rank(collector, slot->col_plan, rank);
   int64_t differing = 0;
@@ -550,7 +573,7 @@ void sf_collector_add(struct sf_collector *collector, int32_t rank, struct sf_tr
     note_lowest(&slot->stranger_rank, rank);
     return;
   }
-  if (sf_slot_has_rank(collector, slot, rank)) {
+  if (sf_slot_has_rank(slot, rank)) {
     note_lowest(&slot->repeated_rank, rank);
     return;
   }
@@ -560,7 +583,8 @@ void sf_collector_add(struct sf_collector *collector, int32_t rank, struct sf_tr
     note_lowest(&slot->map_rank, rank);
     slot->unusable = true;
   }
-  collector->rank_sets[(slot - collector->slots) * collector->rank_words + rank / 64] |= UINT64_C(1) << (rank % 64);
+  const int32_t bit = sf_slot_rank_bit(slot, rank);
+  slot->ranks[bit / 64] |= UINT64_C(1) << (bit % 64);
   slot->arrived++;
   if (slot->arrived < slot->holders || slot->unusable || collector->status != SF_OK) return;
   if (slot->parts != NULL) collector->status = parts_combine(collector, slot);

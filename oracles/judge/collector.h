@@ -77,6 +77,7 @@ struct sf_slot {
   bool is_flat;                /* every rank holds a range of its place's elements */
   /* what came */
   int32_t arrived;       /* of the holders */
+  uint64_t *ranks;       /* bits: whose parts arrived (sf_slot_rank_bit); NULL: nobody must hold it */
   float *merged;         /* lives as long as the collector: shapes do not depend on the layout */
   struct sf_part *parts; /* in rank order */
   /* NULL, or of a sum of parts: the elements' sums of absolute values (of ACT_GRAD alone), and their norm in each row */
@@ -96,11 +97,13 @@ struct sf_slot {
 struct sf_place_of_rank {
   int32_t tp, cp, dp, pp;
   int32_t expert; /* ep index * etp + etp index */
+  int32_t number; /* in rank order, among the ranks at the same dp and pp */
 };
 /* A layout that does some of the steps. */
 struct sf_collected_layout {
   struct sf_case c; /* the collector's case with this layout, and without reloading */
   struct sf_place_of_rank *places;
+  int32_t *ranks; /* by dp, pp and number */
 };
 struct sf_unknown {
   struct sf_trace_id id;
@@ -125,8 +128,7 @@ struct sf_collector {
   /* of the layouts */
   struct sf_collected_layout layouts[2]; /* the second: of the steps after reloading */
   int32_t layout_count;
-  int32_t world, rank_words;
-  uint64_t *rank_sets; /* rank_words per slot: ranks whose part arrived */
+  int32_t world;
   struct sf_cut_plan *plans;
   int32_t plan_count;
   struct sf_part *spare_parts; /* of tensors that are whole */
@@ -146,8 +148,22 @@ static inline bool sf_slot_is_whole(const struct sf_slot *slot) {
 }
 /* The id under which the slot's tensor was traced. */
 struct sf_trace_id sf_slot_id(const struct sf_slot *slot);
+/* Most tensors belong to the ranks at one dp and pp. Bits for these alone keep the memory from growing with the square of the world. */
+static inline bool sf_slot_is_of_place(const struct sf_slot *slot) { return slot->dp >= 0 && slot->stage >= 0 && slot->second_stage < 0; }
+/* Number of bits in slot->ranks; the bit of a rank that must hold a part; the rank of a bit. Bits are in rank order. */
+static inline int32_t sf_slot_rank_bits(const struct sf_collector *collector, const struct sf_slot *slot) {
+  const struct sf_layout *layout = &slot->of->c.layout;
+  return sf_slot_is_of_place(slot) ? (int32_t)(layout->tp * layout->cp) : collector->world;
+}
+static inline int32_t sf_slot_rank_bit(const struct sf_slot *slot, int32_t rank) {
+  return sf_slot_is_of_place(slot) ? slot->of->places[rank].number : rank;
+}
+static inline int32_t sf_slot_rank_of_bit(const struct sf_slot *slot, int32_t bit) {
+  const struct sf_layout *layout = &slot->of->c.layout;
+  return sf_slot_is_of_place(slot) ? slot->of->ranks[(slot->dp * layout->pp + slot->stage) * layout->tp * layout->cp + bit] : bit;
+}
 /* Whether the rank's part arrived. */
-bool sf_slot_has_rank(const struct sf_collector *collector, const struct sf_slot *slot, int32_t rank);
+bool sf_slot_has_rank(const struct sf_slot *slot, int32_t rank);
 
 /* Notes that replicas differ, in so many elements, on rank and on holder. */
 void sf_slot_note_differing(struct sf_slot *slot, int32_t rank, int32_t holder, int64_t differing);

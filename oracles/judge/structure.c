@@ -96,15 +96,16 @@ bool sf_slot_expects(const struct sf_slot *slot, const struct sf_place_of_rank *
   return place->pp == slot->stage || place->pp == slot->second_stage;
 }
 
-bool sf_slot_has_rank(const struct sf_collector *collector, const struct sf_slot *slot, int32_t rank) {
-  const uint64_t *set = collector->rank_sets + (slot - collector->slots) * collector->rank_words;
-  return (set[rank / 64] >> (rank % 64)) & 1;
+bool sf_slot_has_rank(const struct sf_slot *slot, int32_t rank) {
+  if (slot->ranks == NULL || !sf_slot_expects(slot, &slot->of->places[rank])) return false;
+  const int32_t bit = sf_slot_rank_bit(slot, rank);
+  return (slot->ranks[bit / 64] >> (bit % 64)) & 1;
 }
 
 int32_t sf_slot_missing_rank(const struct sf_collector *collector, const struct sf_slot *slot) {
   if (slot->arrived == slot->holders) return -1;
   for (int32_t rank = 0; rank < collector->world; rank++)
-    if (sf_slot_expects(slot, &slot->of->places[rank]) && !sf_slot_has_rank(collector, slot, rank)) return rank;
+    if (sf_slot_expects(slot, &slot->of->places[rank]) && !sf_slot_has_rank(slot, rank)) return rank;
   return -1;
 }
 

@@ -92,6 +92,7 @@ enum sf_status sf_engine_create(struct sf_engine **out, const struct sf_engine_o
   }
   if (status == SF_OK) engine->products = sf_run_gemm_table_on(engine->device);
   if (status == SF_OK && !options->mpi) status = sf_sim_create(&engine->sim);
+  if (status == SF_OK) status = sf_group_lists_create(&engine->groups);
   if (status != SF_OK) {
     sf_engine_destroy(engine);
     return status;
@@ -126,6 +127,7 @@ void sf_engine_destroy(struct sf_engine *engine) {
   sf_plugin_target_destroy(engine->loaded);
   if (engine->device) sf_device_destroy(engine->device);
   if (engine->sim) sf_sim_destroy(engine->sim);
+  sf_group_lists_destroy(engine->groups);
   sf_free(engine);
 }
 
@@ -157,6 +159,7 @@ enum sf_status sf_engine_prepare_ranks(struct sf_engine *engine, int32_t count) 
   struct sf_walled_pool *walled = engine->plugin && !engine->device->memory ? engine->plugin->walled : NULL;
   if (walled) sf_walled_give_all(walled);
   sf_walled_watch(walled);
+  sf_group_lists_reset(engine->groups);
   for (int32_t i = 0; i < count; i++) {
     sf_arena_reset(engine->arenas[i]);
     engine->ranks[i].env = (struct sf_rank_env){
@@ -166,6 +169,7 @@ enum sf_status sf_engine_prepare_ranks(struct sf_engine *engine, int32_t count) 
         .default_mesh = sf_mesh_default_order(&engine->c->layout),
         .device = engine->device,
         .arena = engine->arenas[i],
+        .groups = engine->groups,
         .sink = &engine->sink,
         .faults = engine->faults,
         .layers = engine->plugin && !engine->plugin->is_model ? &engine->plugin->layers : NULL,

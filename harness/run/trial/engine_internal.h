@@ -2,6 +2,7 @@
 #ifndef SF_RUN_ENGINE_INTERNAL_H
 #define SF_RUN_ENGINE_INTERNAL_H
 
+#include "harness/comm/group_lists.h"
 #include "harness/comm/sim.h"
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"
@@ -50,6 +51,7 @@ struct sf_engine {
   sf_engine_tamper tamper;
   void *tamper_ctx;
 
+  struct sf_group_lists *groups; /* of the trial's ranks */
   int32_t rank_capacity;
   struct sf_arena **arenas;
   struct sf_engine_rank *ranks;

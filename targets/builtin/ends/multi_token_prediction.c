@@ -29,6 +29,8 @@ void sf_mtp_create(struct sf_mtp *mtp, struct sf_rank_run *run, struct sf_parame
                    const float *cos_sin) {
   const struct sf_parallel_state *p = &run->parallel;
   *mtp = (struct sf_mtp){.count = (int32_t)run->c->model.mtp_depth, .tp = p->tp};
+  mtp->depths = sf_rank_alloc(run->env, (size_t)mtp->count * sizeof *mtp->depths);
+  memset(mtp->depths, 0, (size_t)mtp->count * sizeof *mtp->depths);
   for (int32_t k = 0; k < mtp->count; k++) create_depth(mtp, run, k, word, head, cos_sin);
   word->uses += mtp->count;
   head->uses += mtp->count;

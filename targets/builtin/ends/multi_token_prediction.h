@@ -20,7 +20,7 @@ struct sf_mtp_depth {
 struct sf_mtp {
   int32_t count; /* depths; 0: none */
   struct sf_group tp;
-  struct sf_mtp_depth depths[2];
+  struct sf_mtp_depth *depths; /* [count] */
   double ratio[2]; /* of the step: kept tokens of the main loss to those of the depth, over all ranks */
   uint16_t step;   /* of which the ratios are */
   bool counted;

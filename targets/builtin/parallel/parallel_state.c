@@ -1,23 +1,24 @@
 #include "targets/builtin/parallel/parallel_state.h"
 
+#include "harness/comm/group_lists.h"
 #include "targets/builtin/parallel/buffers.h"
 #include "targets/builtin/parallel/fault.h"
 
 struct sf_group sf_group_over(const struct sf_rank_env *env, const struct sf_mesh *mesh, unsigned axes) {
-  int32_t *ranks = sf_rank_alloc(env, (size_t)mesh->world * sizeof *ranks);
-  int32_t index = 0;
-  const int32_t size = sf_mesh_group(mesh, env->comm->rank, axes, ranks, &index);
-  return sf_group_create(ranks, size, index);
+  struct sf_group group = {0};
+  const enum sf_status status = sf_group_lists_find(&group, env->groups, mesh, env->comm->rank, axes);
+  if (status != SF_OK) sf_comm_fail(env->comm, status, "lists of groups: memory refused");
+  return group;
 }
 
 static struct sf_group group_over(const struct sf_rank_env *env, unsigned axes) { return sf_group_over(env, &env->mesh, axes); }
 
 /* Axes as in sf_mesh_expert_group. */
 static struct sf_group experts_over(const struct sf_rank_env *env, unsigned axes) {
-  int32_t *ranks = sf_rank_alloc(env, (size_t)env->mesh.world * sizeof *ranks);
-  int32_t index = 0;
-  const int32_t size = sf_mesh_expert_group(&env->c->layout, env->comm->rank, axes, ranks, &index);
-  return sf_group_create(ranks, size, index);
+  struct sf_group group = {0};
+  const enum sf_status status = sf_group_lists_find_expert(&group, env->groups, &env->c->layout, env->comm->rank, axes);
+  if (status != SF_OK) sf_comm_fail(env->comm, status, "lists of groups: memory refused");
+  return group;
 }
 
 /* tp = kv_heads x rep: `rep` neighbours in tp hold the same key/value head. */

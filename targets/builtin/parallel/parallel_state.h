@@ -22,10 +22,11 @@ struct sf_parallel_state {
   bool sp, first_stage, last_stage;
 };
 
-/* The ranks of a mesh that differ from this one in these axes alone. The list lives in the trial's arena. */
+/* The ranks of a mesh that differ from this one in these axes alone. The list is env->groups'. */
 struct sf_group sf_group_over(const struct sf_rank_env *env, const struct sf_mesh *mesh, unsigned axes);
 
-/* Leaves the rank with SF_ENOMEM when memory is out. The groups' lists live in the trial's arena. */
+/* Leaves the rank with SF_ENOMEM when memory is out. The groups' lists are env->groups', or live in the
+ * trial's arena. */
 struct sf_parallel_state sf_parallel_state_create(const struct sf_rank_env *env);
 
 #endif

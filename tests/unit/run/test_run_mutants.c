@@ -1,4 +1,5 @@
 /* The table of communication labels against what the layers call, and the search for mutants of those calls. */
+#include "harness/comm/group_lists.h"
 #include "harness/comm/sim.h"
 #include "harness/device/cpu.h"
 #include "harness/run/campaign/campaign.h"
@@ -38,6 +39,7 @@ enum { RANKS_MAX = 8 };
 struct runner {
   struct sf_sim *sim;
   struct sf_device *device;
+  struct sf_group_lists *groups;
   struct sf_arena *arenas[RANKS_MAX];
 };
 
@@ -49,6 +51,7 @@ static void run_case(struct runner *runner, const struct sf_case *c) {
   struct sf_comm_report report;
   static const struct sf_trace_sink nobody = {NULL, NULL};
   assert_int_equal(sf_catalog_create(&catalog, c), SF_OK);
+  sf_group_lists_reset(runner->groups);
   for (int32_t i = 0; i < sf_case_ranks(c); i++) {
     sf_arena_reset(runner->arenas[i]);
     envs[i] = (struct sf_rank_env){.c = c,
@@ -57,6 +60,7 @@ static void run_case(struct runner *runner, const struct sf_case *c) {
                                    .default_mesh = sf_mesh_default_order(&c->layout),
                                    .device = runner->device,
                                    .arena = runner->arenas[i],
+                                   .groups = runner->groups,
                                    .sink = &nobody};
     args[i] = &envs[i];
   }
@@ -81,6 +85,7 @@ static void test_labels_drawn_cases_call_each_row_and_nothing_else(void **state)
   options.seed = 1;
   options.layouts = 4;
   assert_int_equal(sf_sim_create(&runner.sim), SF_OK);
+  assert_int_equal(sf_group_lists_create(&runner.groups), SF_OK);
   assert_int_equal(sf_cpu_device_create(&runner.device, sf_cpu_gemm_default()), SF_OK);
   for (int32_t i = 0; i < RANKS_MAX; i++) assert_non_null(runner.arenas[i] = sf_arena_create(1 << 18, true));
   for (int64_t index = 0; index < SF_ROUNDS(600); index++) {
@@ -95,6 +100,7 @@ static void test_labels_drawn_cases_call_each_row_and_nothing_else(void **state)
   for (int32_t i = 0; i < RANKS_MAX; i++) sf_arena_destroy(runner.arenas[i]);
   sf_device_destroy(runner.device);
   sf_sim_destroy(runner.sim);
+  sf_group_lists_destroy(runner.groups);
 }
 
 static void test_labels_names_stand_once_and_messages_have_both_ends(void **state) {

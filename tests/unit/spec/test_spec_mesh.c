@@ -33,6 +33,8 @@ static int check_groups(const struct sf_mesh *mesh, unsigned axes, char *groups)
     for (char *rest = NULL, *rank = strtok_r(group, " ", &rest); rank; rank = strtok_r(NULL, " ", &rest)) expected[count++] = atoi(rank);
     for (int32_t member = 0; member < count; member++) {
       assert_int_equal(sf_mesh_group(mesh, expected[member], axes, found, &index), count);
+      const struct sf_group_place place = sf_mesh_group_place(mesh, expected[member], axes);
+      assert_true(place.size == count && place.index == index && place.first == found[0]);
       assert_memory_equal(found, expected, (size_t)count * sizeof *expected);
       assert_int_equal(index, member);
     }
@@ -68,6 +70,8 @@ static void check_expert_groups(const struct sf_layout *layout, unsigned axes, c
     for (char *rest = NULL, *rank = strtok_r(group, " ", &rest); rank; rank = strtok_r(NULL, " ", &rest)) expected[count++] = atoi(rank);
     for (int32_t member = 0; member < count; member++) {
       assert_int_equal(sf_mesh_expert_group(layout, expected[member], axes, found, &index), count);
+      const struct sf_group_place place = sf_mesh_expert_group_place(layout, expected[member], axes);
+      assert_true(place.size == count && place.index == index && place.first == found[0]);
       assert_memory_equal(found, expected, (size_t)count * sizeof *expected);
       assert_int_equal(index, member);
     }

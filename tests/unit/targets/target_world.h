@@ -3,6 +3,7 @@
 #define SF_TESTS_TARGET_WORLD_H
 
 #include "harness/base/hash.h"
+#include "harness/comm/group_lists.h"
 #include "harness/comm/sim.h"
 #include "targets/target.h"
 #include "tests/shard_copy.h"
@@ -32,6 +33,7 @@ struct world {
   struct sf_catalog *catalog;
   struct sf_device *device;
   struct sf_sim *sim;
+  struct sf_group_lists *groups;
   struct sf_arena **arenas;
   void **args;
   struct sf_trace_sink sink;
@@ -171,6 +173,7 @@ static inline struct world *world_create(const struct sf_case *c, enum sf_fault 
   assert_int_equal(sf_catalog_create(&w->catalog, c), SF_OK);
   assert_int_equal(sf_cpu_device_create(&w->device, sf_cpu_gemm_default()), SF_OK);
   assert_int_equal(sf_sim_create(&w->sim), SF_OK);
+  assert_int_equal(sf_group_lists_create(&w->groups), SF_OK);
   w->tensors = sf_alloc(WORLD_SLOTS * sizeof *w->tensors);
   w->arenas = sf_alloc((size_t)world * sizeof(struct sf_arena *));
   w->envs = sf_alloc((size_t)world * sizeof *w->envs);
@@ -189,6 +192,7 @@ static inline struct world *world_create(const struct sf_case *c, enum sf_fault 
                                          .default_mesh = sf_mesh_default_order(&c->layout),
                                          .device = w->device,
                                          .arena = w->arenas[rank],
+                                         .groups = w->groups,
                                          .sink = &w->sink,
                                          .faults = SF_FAULT_BIT(fault)};
     w->args[rank] = &w->envs[rank];
@@ -238,6 +242,7 @@ static inline void world_destroy(struct world *w) {
   sf_free(w->envs);
   sf_free(w->args);
   sf_sim_destroy(w->sim);
+  sf_group_lists_destroy(w->groups);
   sf_catalog_destroy(w->catalog);
   sf_device_destroy(w->device);
   sf_free(w);
