@@ -95,46 +95,91 @@ static void report(struct sf_judging *judging, const struct sf_slot *slot, const
                  100 * share, roundings->rows_off, roundings->rows, 100 * sf_factors.rounding_row);
 }
 
+/* --- what moving the reference's own numbers explains ---------------------------------------------------------------- */
+
+/* A tensor that looks like a finding. */
+struct doubt {
+  struct sf_tensor_result *result;
+  const struct sf_slot *slot;
+  const struct sf_expected *expected;
+  struct sf_roundings found;
+  bool is_explained;
+};
+
+struct doubts {
+  struct doubt *of; /* in the order of the results */
+  int32_t count;
+  int32_t *at;             /* by ordinal: which of them the run at hand is made for, or -1 */
+  struct sf_trace_id *ids; /* of these */
+  const struct sf_expectations *expectations;
+};
+
+static void emit_moved(void *ctx, struct sf_trace_id id, const void *values, struct sf_shape shape) {
+  static const double SHARE = 0.25; /* the candidate's errors are the sum of several */
+  const struct doubts *doubts = ctx;
+  const struct sf_expected *e = sf_expectations_find(doubts->expectations, id);
+  struct sf_roundings own;
+  (void)shape;
+  if (e == NULL || doubts->at[e->ordinal] < 0) return;
+  struct doubt *doubt = &doubts->of[doubts->at[e->ordinal]];
+  sf_compare_roundings(&own, e, values);
+  doubt->is_explained = (double)own.rows_off >= SHARE * (double)doubt->found.rows_off;
+}
+
 /* Where differences cancel inside of a module (dP - rowsum(P dP) of keys whose values are nearly equal), the fp32 numbers that are left are
  * off by much of a rounding, and most elements fall on either side of a border by chance. Then moving the reference's own fp32 numbers
- * moves a large share of its rows too. */
-static enum sf_status explain_by_inner(bool *explains, struct sf_expectations *expectations, const struct sf_expected *e,
-                                       const struct sf_roundings *found) {
+ * moves a large share of its rows too. A draw is one run for all tensors that are still in doubt: there may be thousands. */
+static enum sf_status explain_by_inner(struct doubts *doubts, struct sf_expectations *expectations) {
   enum { DRAWS = 8 };
-  static const double SHARE = 0.25; /* the candidate's errors are the sum of several */
-  float *moved = sf_alloc((size_t)(e->spec.shape.rows * e->spec.shape.cols) * sizeof *moved);
-  enum sf_status status = moved != NULL ? SF_OK : SF_ENOMEM;
-  *explains = false;
-  for (uint64_t draw = 0; draw < DRAWS && status == SF_OK && !*explains; draw++) {
-    struct sf_roundings own;
-    status = sf_expectations_move_inner(moved, expectations, draw, e->id);
-    if (status != SF_OK) break;
-    sf_compare_roundings(&own, e, moved);
-    *explains = (double)own.rows_off >= SHARE * (double)found->rows_off;
+  const struct sf_reference_sink sink = {.ctx = doubts, .emit = emit_moved};
+  for (uint64_t draw = 0; draw < DRAWS; draw++) {
+    struct sf_wanted wanted = {doubts->ids, 0};
+    for (int32_t i = 0; i < doubts->count; i++) {
+      const struct doubt *doubt = &doubts->of[i];
+      doubts->at[doubt->expected->ordinal] = doubt->is_explained ? -1 : i;
+      if (!doubt->is_explained) doubts->ids[wanted.count++] = doubt->expected->id;
+    }
+    if (wanted.count == 0) break;
+    const enum sf_status status = sf_expectations_move_inner(expectations, draw, &wanted, &sink);
+    if (status != SF_OK) return status;
   }
-  sf_free(moved);
-  return status;
+  return SF_OK;
+}
+
+/* Finds the tensors that look like findings. Memory is the judgement's. */
+static enum sf_status find_doubts(struct doubts *out, const struct sf_judging *judging, const struct sf_expectations *expectations) {
+  const struct sf_collector *collector = judging->collector;
+  struct sf_arena *arena = collector->of_judgement;
+  const int32_t count = sf_expectations_count(expectations);
+  *out = (struct doubts){.expectations = expectations};
+  out->of = sf_arena_alloc(arena, (size_t)judging->result_count * sizeof *out->of);
+  out->ids = sf_arena_alloc(arena, (size_t)judging->result_count * sizeof *out->ids);
+  out->at = sf_arena_alloc(arena, (size_t)count * sizeof *out->at);
+  if (!out->of || !out->ids || !out->at) return SF_ENOMEM;
+  for (int32_t i = 0; i < count; i++) out->at[i] = -1;
+  for (int32_t i = 0; i < judging->result_count; i++) {
+    struct sf_tensor_result *result = &judging->results[i];
+    const int32_t ordinal = result->expected->ordinal;
+    struct doubt doubt = {result, sf_slot_at(collector, ordinal, SF_SLOT_FIRST), sf_expectations_at(expectations, ordinal), {0}, false};
+    if (!is_judged(collector, doubt.slot, result)) continue;
+    sf_compare_roundings(&doubt.found, doubt.expected, doubt.slot->merged);
+    result->rounding_share = doubt.found.share;
+    if (doubt.found.flagged) out->of[out->count++] = doubt;
+  }
+  return SF_OK;
 }
 
 enum sf_status sf_judge_roundings(struct sf_judging *judging, struct sf_expectations *expectations) {
-  const struct sf_collector *collector = judging->collector;
-  for (int32_t i = 0; i < judging->result_count && collector->rounds_alike; i++) {
-    struct sf_tensor_result *result = &judging->results[i];
-    const int32_t ordinal = result->expected->ordinal;
-    const struct sf_slot *slot = sf_slot_at(collector, ordinal, SF_SLOT_FIRST);
-    const struct sf_expected *e = sf_expectations_at(expectations, ordinal);
-    struct sf_roundings roundings;
-    bool is_explained = false;
-    if (!is_judged(collector, slot, result)) continue;
-    sf_compare_roundings(&roundings, e, slot->merged);
-    result->rounding_share = roundings.share;
-    if (!roundings.flagged) continue;
-    const enum sf_status status = explain_by_inner(&is_explained, expectations, e, &roundings);
-    if (status != SF_OK) return status;
-    if (is_explained) continue;
-    report(judging, slot, result, &roundings);
-    result->judged = result->flagged = true;
-    result->why_not = NULL;
+  if (!judging->collector->rounds_alike || judging->result_count == 0) return SF_OK;
+  struct doubts doubts;
+  enum sf_status status = find_doubts(&doubts, judging, expectations);
+  if (status == SF_OK) status = explain_by_inner(&doubts, expectations);
+  for (int32_t i = 0; status == SF_OK && i < doubts.count; i++) {
+    const struct doubt *doubt = &doubts.of[i];
+    if (doubt->is_explained) continue;
+    report(judging, doubt->slot, doubt->result, &doubt->found);
+    doubt->result->judged = doubt->result->flagged = true;
+    doubt->result->why_not = NULL;
   }
-  return SF_OK;
+  return status;
 }

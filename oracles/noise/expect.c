@@ -186,18 +186,23 @@ static void run_arena_drop(struct sf_expectations *x) {
   x->run_arena = NULL;
 }
 
-static enum sf_status run_reference(struct sf_expectations *x, struct sf_reference_options options,
-                                    void (*emit)(void *, struct sf_trace_id, const void *, struct sf_shape)) {
+/* Runs a case of the same model. options: in what the run differs from the plain one. */
+static enum sf_status run_case(struct sf_expectations *x, const struct sf_catalog *catalog, struct sf_reference_options options,
+                               const struct sf_reference_sink *sink) {
   if (x->run_arena == NULL) x->run_arena = sf_arena_create(RUN_BLOCK_BYTES, false);
   if (x->run_arena == NULL) return SF_ENOMEM;
-  sf_arena_reset(x->run_arena);
+  sf_arena_reset(x->run_arena); /* kept for the next run: there are many */
   options.arena = x->run_arena;
   options.gemm = x->gemm;
   options.given = x->given;
-  const struct sf_reference_sink sink = {.ctx = x, .emit = emit};
-  x->status = SF_OK;
   x->runs++;
-  const enum sf_status status = sf_reference_run(x->catalog, &options, &sink);
+  return sf_reference_run(catalog, &options, sink);
+}
+
+static enum sf_status run_reference(struct sf_expectations *x, struct sf_reference_options options,
+                                    void (*emit)(void *, struct sf_trace_id, const void *, struct sf_shape)) {
+  x->status = SF_OK;
+  const enum sf_status status = run_case(x, x->catalog, options, &(struct sf_reference_sink){.ctx = x, .emit = emit});
   return status != SF_OK ? status : x->status;
 }
 
@@ -387,38 +392,27 @@ static bool is_same_model(const struct sf_catalog *a, const struct sf_catalog *b
   return true;
 }
 
-/* Of the same model, which has the tensor in both cases. options: in what the run differs from the plain one. */
-static enum sf_status run_wanted(struct sf_expectations *x, const struct sf_catalog *catalog, struct sf_reference_options options,
-                                 struct wanted *wanted) {
-  const struct sf_reference_sink sink = {.ctx = wanted, .emit = emit_wanted};
-  if (x->run_arena == NULL) x->run_arena = sf_arena_create(RUN_BLOCK_BYTES, false);
-  if (x->run_arena == NULL) return SF_ENOMEM;
-  sf_arena_reset(x->run_arena); /* kept for the next run: there are many */
-  options.arena = x->run_arena;
-  options.gemm = x->gemm;
-  options.given = x->given;
-  options.wanted = &(struct sf_wanted){&wanted->id, 1};
-  return sf_reference_run(catalog, &options, &sink);
-}
-
-enum sf_status sf_expectations_move_inner(float *out, struct sf_expectations *x, uint64_t draw, struct sf_trace_id id) {
-  struct wanted wanted = {id, out};
+enum sf_status sf_expectations_move_inner(struct sf_expectations *x, uint64_t draw, const struct sf_wanted *wanted,
+                                          const struct sf_reference_sink *sink) {
   const uint64_t seed = (uint64_t)x->catalog->logical.seed;
   SF_ASSERT_EQ(x->catalog->logical.mode, SF_MODE_ISOLATED);
-  const struct sf_reference_options options = {.perturb = SF_PERTURB_INNER, .draw = sf_hash_u64(sf_hash_u64(seed, 7), draw) & ~UINT64_C(1)};
-  return run_wanted(x, x->catalog, options, &wanted);
+  const struct sf_reference_options options = {
+      .perturb = SF_PERTURB_INNER, .draw = sf_hash_u64(sf_hash_u64(seed, 7), draw) & ~UINT64_C(1), .wanted = wanted};
+  return run_case(x, x->catalog, options, sink);
 }
 
 enum sf_status sf_expectations_suppose(float *out, bool *is_same, struct sf_expectations *x, const struct sf_case *logical,
                                        const struct sf_supposed *supposed, struct sf_trace_id id) {
   struct wanted wanted = {id, out};
+  const struct sf_reference_sink sink = {.ctx = &wanted, .emit = emit_wanted};
+  const struct sf_reference_options options = {.supposed = supposed, .wanted = &(struct sf_wanted){&id, 1}};
   struct sf_catalog *other = NULL;
   SF_ASSERT_EQ(x->catalog->logical.mode, SF_MODE_ISOLATED);
   enum sf_status status = logical != NULL ? sf_catalog_create(&other, logical) : SF_OK;
   if (status != SF_OK) return status;
   const struct sf_catalog *catalog = other != NULL ? other : x->catalog;
   *is_same = is_same_model(catalog, x->catalog) && is_same_size(catalog, x->catalog, id);
-  if (*is_same) status = run_wanted(x, catalog, (struct sf_reference_options){.supposed = supposed}, &wanted);
+  if (*is_same) status = run_case(x, catalog, options, &sink);
   sf_catalog_destroy(other);
   return status;
 }

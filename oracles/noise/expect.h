@@ -53,9 +53,10 @@ void sf_expectations_set_parts(struct sf_expectations *expectations, int32_t ord
  * the tensor. *is_same_model: false, and nothing is run, where the other case has other modules, parameters or shapes. SF_ENOMEM. */
 enum sf_status sf_expectations_suppose(float *out, bool *is_same_model, struct sf_expectations *x, const struct sf_case *logical,
                                        const struct sf_supposed *supposed, struct sf_trace_id id) SF_MUST_USE;
-/* The same tensor of another run, in which fp32 numbers inside of modules are moved by half a unit of theirs or more. Of each draw (0, 1,
- * ..) they are moved otherwise. SF_ENOMEM. */
-enum sf_status sf_expectations_move_inner(float *out, struct sf_expectations *x, uint64_t draw, struct sf_trace_id id) SF_MUST_USE;
+/* Emits these tensors of another run, in which fp32 numbers inside of modules are moved by half a unit of theirs or more; others may come
+ * too. Of each draw (0, 1, ..) they are moved otherwise. x: as above. SF_ENOMEM. */
+enum sf_status sf_expectations_move_inner(struct sf_expectations *x, uint64_t draw, const struct sf_wanted *wanted,
+                                          const struct sf_reference_sink *sink) SF_MUST_USE;
 /* Whether a kind is judged by tolerance; the others are exact or recomputed from the candidate's own tensors. */
 bool sf_kind_has_noise(enum sf_kind kind);
 /* Runs draws until some tensors have reached `level`; never lowers one. Each has the noise that it has when all are raised. ordinals: which

@@ -235,6 +235,11 @@ void sf_ranks_outcome_of_death(struct sf_process *process, const struct sf_pool_
   (void)options;
   sf_world_end_find(&end, pages, count, hang);
   sf_world_end_text(told, sizeof told, &end);
+  if (end.is_own) {
+    sf_outcome_of_lack(outcome, c);
+    snprintf(outcome->text, sizeof outcome->text, "%s", told);
+    return;
+  }
   place_text(place, sizeof place, end.page, c);
   snprintf(where, sizeof where, " after '%s'%s", end.label, place);
   if (!hang && sf_process_lacked(process, where, outcome)) return;

@@ -15,6 +15,7 @@ struct sf_process_page {
   struct sf_comm_progress progress;
   volatile uint64_t trace_key; /* last trace point passed */
   volatile int32_t trace_rank;
+  volatile int32_t is_own; /* shardfuzz's own part of the trial runs, the reference or the judgement: no code under test */
   volatile int32_t signal; /* that killed it; 0 = none caught */
   volatile pid_t pid;      /* of a launched set's rank; 0: not there yet */
   double starved;          /* sf_starved_seconds of it when the first unanswered job began */

@@ -89,7 +89,7 @@ static void tell(const struct sf_rank_watch *watch, const char *text) {
 
 static void keep_end(struct sf_rank_page *page, const struct sf_world_end *end) {
   memset(&page->end, 0, sizeof page->end);
-  page->end.verdict = SF_VERDICT_FINDING;
+  page->end.verdict = end->is_own ? SF_VERDICT_INCONCLUSIVE : SF_VERDICT_FINDING;
   page->end.cls = end->cls;
   page->end.manner = end->manner;
   page->end.rank = end->rank;
@@ -119,7 +119,7 @@ static void on_fatal(int number, siginfo_t *info, void *context) {
 /* Collects the pages of the trial's ranks. A rank that has finished may already wait for its next trial. If this rank cannot see all pages,
  * it speaks for itself only. */
 static int32_t look_around(struct sf_rank_watch *watch) {
-  static const struct sf_process_page through = {.progress = {.in_call = SF_COMM_ENDED}};
+  static const struct sf_process_page through = {.progress = {.in_call = SF_COMM_ENDED}, .is_own = 1};
   for (int32_t i = 0; i < watch->count; i++) {
     const struct sf_rank_page *page = watch->pages[watch->first + i];
     if (!page) {
@@ -316,7 +316,8 @@ enum sf_status sf_rank_engine_create(struct sf_engine **out, struct sf_mpi *mpi,
                                             .mpi = mpi,
                                             .progress = &page->progress,
                                             .trace_key = &page->trace_key,
-                                            .trace_rank = &page->trace_rank};
+                                            .trace_rank = &page->trace_rank,
+                                            .is_own = &page->is_own};
   return sf_engine_create(out, &options);
 }
 

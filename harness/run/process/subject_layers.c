@@ -52,7 +52,8 @@ static bool make_engine(struct sf_workbench *bench, struct sf_outcome *outcome) 
                                                    .device_memory = options->device_memory,
                                                    .progress = &page->progress,
                                                    .trace_key = &page->trace_key,
-                                                   .trace_rank = &page->trace_rank};
+                                                   .trace_rank = &page->trace_rank,
+                                                   .is_own = &page->is_own};
   outcome->status = bench->engine ? SF_OK : sf_engine_create(&bench->engine, &engine_options);
   if (outcome->status == SF_OK) return true;
   snprintf(outcome->text, sizeof outcome->text, "%s before the case ran", sf_status_text(outcome->status));

@@ -58,6 +58,12 @@ bool sf_world_stands(struct sf_world_still *still, const struct sf_process_page 
   return waiting != 0 && now - still->since >= fmax(seconds / 4, 2);
 }
 
+static bool are_all_own(const struct sf_process_page *const *pages, int32_t count) {
+  for (int32_t i = 0; i < count; i++)
+    if (!pages[i]->is_own) return false;
+  return true;
+}
+
 void sf_world_end_find(struct sf_world_end *out, const struct sf_process_page *const *pages, int32_t count, bool hang) {
   const int32_t best = heaviest(pages, count);
   const struct sf_process_page *page = pages[best];
@@ -65,6 +71,7 @@ void sf_world_end_find(struct sf_world_end *out, const struct sf_process_page *c
   out->page = page;
   out->rank = count > 1 ? best : page->progress.rank;
   out->cls = !hang || page->signal ? SF_CLASS_CRASH : count > 1 && waits && stands_still(pages, count) ? SF_CLASS_DEADLOCK : SF_CLASS_HANG;
+  out->is_own = out->cls == SF_CLASS_HANG && are_all_own(pages, count);
   out->manner = out->cls != SF_CLASS_CRASH ? SF_MANNER_NONE : page->signal ? (enum sf_manner)page->manner : SF_MANNER_DIED;
   const size_t length = strnlen(page->progress.label, sizeof page->progress.label);
   memcpy(out->label, page->progress.label, length);
@@ -76,6 +83,8 @@ void sf_world_end_text(char *out, size_t out_size, const struct sf_world_end *en
   const char *name = end->page->signal ? sigdescr_np(end->page->signal) : NULL;
   if (end->cls == SF_CLASS_DEADLOCK) {
     snprintf(out, out_size, "every rank waits for another; rank %d waits in '%s'", end->rank, end->label);
+  } else if (end->is_own) {
+    snprintf(out, out_size, "the reference and the judgement took longer than the case's deadline; the code under test did not run");
   } else if (end->cls == SF_CLASS_HANG) {
     snprintf(out, out_size, "rank %d did not go on after '%s'", end->rank, end->label);
   } else if (end->page->signal) {

@@ -7,6 +7,7 @@
 struct sf_world_end {
   enum sf_finding_class cls;          /* CRASH, HANG or DEADLOCK */
   enum sf_manner manner;              /* of a CRASH */
+  bool is_own;                        /* a HANG of shardfuzz's own part, in which no code under test runs: not a finding */
   int32_t rank;                       /* the one to blame, -1 = none has begun; of a deadlock the lowest that waits */
   const struct sf_process_page *page; /* its page */
   char label[96];                     /* of its last communication */

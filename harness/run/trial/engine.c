@@ -265,11 +265,17 @@ static enum sf_status judge(struct sf_engine *engine, struct sf_outcome *outcome
   return SF_OK;
 }
 
+static void note_own(const struct sf_engine *engine, bool is_own) {
+  if (engine->options.is_own) *engine->options.is_own = is_own;
+}
+
 static enum sf_status run_candidate(struct sf_engine *engine, struct sf_outcome *outcome, struct sf_error *error) {
   struct sf_comm_report report;
   memset(&report, 0, sizeof report);
   double start = sf_engine_now();
+  note_own(engine, false);
   enum sf_status status = engine->options.mpi ? sf_engine_run_mpi(engine, outcome, &report) : sf_engine_run_sim(engine, outcome, &report);
+  note_own(engine, true);
   engine->costs.candidate += sf_engine_now() - start;
   engine->costs.comm_reduce += report.seconds_reduce;
   engine->costs.comm_schedule += report.seconds_schedule;
@@ -349,6 +355,7 @@ void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_
   engine->record = record;
   engine->trace_hash = 0;
   engine->costs.trials++;
+  note_own(engine, true);
   outcome->status = try_run(engine, c, outcome, &error);
   if (outcome->status != SF_OK) snprintf(outcome->text, sizeof outcome->text, "%s", error.text);
   outcome->trace_hash = engine->trace_hash;

@@ -19,6 +19,7 @@ struct sf_engine_options {
   struct sf_comm_progress *progress;   /* may be NULL */
   volatile uint64_t *trace_key;        /* NULL, or where the key of the trace point just passed and its rank are noted */
   volatile int32_t *trace_rank;
+  volatile int32_t *is_own;            /* NULL, or where is noted whether the engine's own part of a trial runs, and no code under test */
   double max_memory;                   /* bytes; a case that takes more is skipped (case_size.h). 0: no limit */
   double device_memory;                /* bytes of a GPU that the engine may take; 0: what is free now */
   bool hash_trace, measure;

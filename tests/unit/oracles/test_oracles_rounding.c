@@ -116,6 +116,29 @@ static void test_judge_what_is_out_of_tolerance_is_not_said_twice(void **state) 
   trial_close(&t);
 }
 
+/* Moving the reference's own numbers is done for all tensors in doubt at once: there may be thousands, and a case has a deadline. */
+static void test_judge_many_tensors_in_doubt_take_the_runs_of_one(void **state) {
+  (void)state;
+  struct trial t;
+  int64_t runs[3];
+  trial_open_alike(&t, BF16 ISOLATED "layout.tp=2");
+  trial_judge(&t); /* raises the levels that it needs */
+  for (int32_t layer = 0; layer < 3; layer++) {
+    const int64_t before = sf_expectations_runs(t.expectations);
+    if (layer > 0) {
+      const struct tensor *act = module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_CORE_ATTENTION, layer - 1);
+      flip(act, act->spec.shape.rows, 3);
+    }
+    trial_judge(&t);
+    assert_int_equal(t.judgement.finding_count, layer);
+    runs[layer] = sf_expectations_runs(t.expectations) - before;
+  }
+  assert_int_equal(runs[0], 0);
+  assert_true(runs[1] > 0);
+  assert_int_equal(runs[2], runs[1]);
+  trial_close(&t);
+}
+
 /* --- the statistic ------------------------------------------------------------------------------------------------ */
 
 enum { ROWS = 24, COLS = 40 };
@@ -205,6 +228,7 @@ int main(void) {
       cmocka_unit_test(test_judge_few_rows_off_pass),
       cmocka_unit_test(test_judge_sums_over_ranks_and_fp32_tensors_are_left_out),
       cmocka_unit_test(test_judge_what_is_out_of_tolerance_is_not_said_twice),
+      cmocka_unit_test(test_judge_many_tensors_in_doubt_take_the_runs_of_one),
       cmocka_unit_test(test_compare_roundings_counts_elements_and_rows),
       cmocka_unit_test(test_compare_roundings_needs_most_rows_and_a_share_of_each),
       cmocka_unit_test(test_compare_roundings_counts_equal_rows_once),

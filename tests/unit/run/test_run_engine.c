@@ -192,6 +192,31 @@ static void test_engine_run_tampered_tensor_is_a_finding(void **state) {
   sf_engine_destroy(engine);
 }
 
+static void count_own(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows,
+                      int64_t cols) {
+  (void)rank, (void)id, (void)map, (void)data, (void)rows, (void)cols;
+  int *calls = ((int **)ctx)[0];
+  const volatile int32_t *is_own = ((volatile int32_t **)ctx)[1];
+  calls[*is_own != 0]++;
+}
+
+static void test_engine_run_notes_whether_code_under_test_runs(void **state) {
+  (void)state;
+  volatile int32_t is_own = 7;
+  int calls[2] = {0, 0};
+  void *ctx[2] = {calls, (void *)&is_own};
+  const struct sf_engine_options options = {.gemm = sf_cpu_gemm_default(), .is_own = &is_own};
+  const struct sf_case c = case_make(CASE_TP2);
+  struct sf_engine *engine = NULL;
+  assert_int_equal(sf_engine_create(&engine, &options), SF_OK);
+  sf_engine_set_tamper(engine, count_own, ctx);
+  assert_int_equal(run(engine, &c).verdict, SF_VERDICT_PASS);
+  assert_true(calls[0] > 40);
+  assert_int_equal(calls[1], 0);
+  assert_int_equal(is_own, 1);
+  sf_engine_destroy(engine);
+}
+
 /* The last bit of one value of each row-parallel linear, which bf16's tolerance does not see. */
 static void tamper_last_bit(void *ctx, int32_t rank, struct sf_trace_id id, const struct sf_shard_map *map, float *data, int64_t rows,
                             int64_t cols) {
@@ -524,6 +549,7 @@ int main(void) {
       cmocka_unit_test(test_engine_run_wrong_case_is_a_status_with_a_reason),
       cmocka_unit_test(test_engine_run_record_holds_what_was_traced),
       cmocka_unit_test(test_engine_run_tampered_tensor_is_a_finding),
+      cmocka_unit_test(test_engine_run_notes_whether_code_under_test_runs),
       cmocka_unit_test(test_engine_run_exact_case_sees_what_tolerance_does_not),
       cmocka_unit_test(test_engine_run_roundings_of_built_in_layers_are_a_finding),
       cmocka_unit_test(test_engine_diagnose_says_what_was_planted),

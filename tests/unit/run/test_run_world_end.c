@@ -69,6 +69,21 @@ static void test_find_all_through_hang_of_first_rank(void **state) {
   expect(&end, SF_CLASS_HANG, 0, "rank 0 did not go on");
 }
 
+/* A reference or a judgement that takes too long says nothing about the code under test. */
+static void test_find_own_part_of_all_ranks_is_no_finding(void **state) {
+  (void)state;
+  char text[240];
+  for (int32_t others = 0; others < 2; others++) {
+    struct world world = world_of(SF_COMM_ENDED, SF_COMM_ENDED, SF_COMM_ENDED);
+    for (int32_t i = 0; i < RANKS; i++) world.pages[i].is_own = i == 0 || others;
+    const struct sf_world_end end = end_of(&world, RANKS, true);
+    sf_world_end_text(text, sizeof text, &end);
+    assert_int_equal(end.is_own, others);
+    assert_int_equal(strstr(text, "the judgement took longer") != NULL, others);
+    assert_false(end_of(&world, RANKS, false).is_own);
+  }
+}
+
 static void test_find_signal_crash_even_at_deadline(void **state) {
   (void)state;
   for (int hang = 0; hang < 2; hang++) {
@@ -118,6 +133,7 @@ int main(void) {
       cmocka_unit_test(test_find_one_outside_calls_hang_of_that_rank),
       cmocka_unit_test(test_find_all_inside_calls_deadlock_of_lowest_that_waits),
       cmocka_unit_test(test_find_all_through_hang_of_first_rank),
+      cmocka_unit_test(test_find_own_part_of_all_ranks_is_no_finding),
       cmocka_unit_test(test_find_signal_crash_even_at_deadline),
       cmocka_unit_test(test_find_gone_without_signal_crash_by_itself),
       cmocka_unit_test(test_find_one_page_hang_of_the_rank_it_names),
