@@ -171,6 +171,18 @@ static void collect_stale_inputs(struct sf_related_list *list, const struct sf_s
 
 /* --- summands -------------------------------------------------------------------------------------------------- */
 
+/* What a gradient of the weight's is of, where the weight has several uses. */
+static void name_use(char *out, size_t out_size, const struct sf_collector *collector, const struct sf_expected *own, int32_t call) {
+  const bool is_embedding = module_of(collector, own)->cls == SF_MODULE_WORD_EMBEDDINGS;
+  const bool is_head = call % SF_CALLS_PER_DEPTH == SF_CALL_TIED_HEAD % SF_CALLS_PER_DEPTH || (call == 0 && !is_embedding);
+  const char *const what = is_head ? "output layer" : "embedding";
+  const int32_t depth = (call - SF_CALL_MTP_EMBEDDING) / SF_CALLS_PER_DEPTH;
+  if (call < SF_CALL_MTP_EMBEDDING)
+    snprintf(out, out_size, "%s", what);
+  else
+    snprintf(out, out_size, "%s of the prediction %d ahead", what, depth + 1);
+}
+
 static void collect_summands(struct sf_related_list *list, const struct sf_slot *slot) {
   const struct sf_collector *collector = list->collector;
   const struct sf_expected *own = slot->expected;
@@ -179,7 +191,9 @@ static void collect_summands(struct sf_related_list *list, const struct sf_slot 
   for (int32_t i = 0; i < collector->count; i++) {
     const struct sf_expected *e = sf_slot_at(collector, i, SF_SLOT_FIRST)->expected;
     if (e->id.kind != SF_KIND_WGRAD || e->id.subject != own->id.subject || e->id.step != own->id.step) continue;
-    struct sf_diagnosis_related *r = sf_related_add(list, SF_RELATED_SUMMAND, e->spec.shape, value_of(list, e), "");
+    char use[96];
+    name_use(use, sizeof use, collector, own, e->id.call);
+    struct sf_diagnosis_related *r = sf_related_add(list, SF_RELATED_SUMMAND, e->spec.shape, value_of(list, e), use);
     if (r == NULL) return;
     r->weight = per_token ? 1 / (double)sf_data_step_tokens(&collector->c, own->id.step) : 1;
     r->microbatch = e->id.microbatch;

@@ -190,14 +190,16 @@ void sf_explain_sums(struct sf_fit *fit) {
 struct selection {
   bool own;            /* those of its own data-parallel rank */
   int32_t first, last; /* range of a data-parallel rank's microbatches, by their number there; last -1 = to the end */
-  int32_t call;        /* -1 = all uses */
+  int32_t call;        /* the only use, -1 = all */
   int32_t left_out;    /* microbatch, -1 = none */
+  int32_t other_than;  /* use that is left out, -1 = none */
 };
 
 static bool selects(const struct selection *s, const struct sf_diagnosis_related *r, int32_t dp_index) {
   if (s->own && r->dp != dp_index) return false;
   if (r->turn < s->first || (s->last >= 0 && r->turn > s->last)) return false;
   if (s->left_out >= 0 && r->microbatch == s->left_out) return false;
+  if (s->other_than >= 0 && r->call == s->other_than) return false;
   return s->call < 0 || r->call == s->call;
 }
 
@@ -341,8 +343,8 @@ static bool fit_weights(struct weighted *w, const struct sf_fit *fit) {
   return solve(rows, w->weight, w->count);
 }
 
-/* Explains a sum to which some microbatches were added several times. */
-static void explain_weights(struct sf_fit *fit) {
+/* Explains a sum to which some microbatches were added several times. are_several: the weight has several uses. */
+static void explain_weights(struct sf_fit *fit, bool are_several) {
   struct weighted w = {.count = 0};
   char text[WEIGHTS_TEXT] = "";
   bool are_equal = true; /* then it is a factor */
@@ -357,8 +359,8 @@ static void explain_weights(struct sf_fit *fit) {
     w.weight[k] = fabs(round(w.weight[k])) > 0 ? round(w.weight[k]) : 0; /* no -0 */
     if (w.weight[k] < 0 || w.weight[k] > w.count + fit->v->data_ranks) return;
     if (w.weight[k] != 1)
-      snprintf(text + length, sizeof text - length, "%s microbatch %d%s %.0f times", length > 0 ? "," : "", w.of[k]->microbatch,
-               w.of[k]->call > 0 ? "'s other use" : "", w.weight[k]);
+      snprintf(text + length, sizeof text - length, "%s microbatch %d%s%s%s %.0f times", length > 0 ? "," : "", w.of[k]->microbatch,
+               are_several ? " (use as " : "", are_several ? w.of[k]->name : "", are_several ? ")" : "", w.weight[k]);
     are_equal &= w.weight[k] == w.weight[0];
   }
   if (are_equal) return;
@@ -366,23 +368,46 @@ static void explain_weights(struct sf_fit *fit) {
                sf_fit_left(fit, predict_weighted, &w), "the sum over microbatches has%s", text);
 }
 
+/* Whether it is the first summand of its use of the weight. */
+static bool is_first_of_use(const struct sf_fit *fit, int32_t k) {
+  const struct sf_diagnosis_related *r = fit->v->related;
+  if (r[k].relation != SF_RELATED_SUMMAND) return false;
+  for (int32_t i = 0; i < k; i++)
+    if (r[i].relation == SF_RELATED_SUMMAND && r[i].call == r[k].call) return false;
+  return true;
+}
+
+static int32_t count_uses(const struct sf_fit *fit) {
+  int32_t count = 0;
+  for (int32_t k = 0; k < fit->v->related_count; k++) count += is_first_of_use(fit, k);
+  return count;
+}
+
+/* Explains the gradient of a weight that has several uses: of one of them alone, or without one of them. */
+static void explain_uses(struct sf_fit *fit, const struct selection *all, int32_t uses) {
+  for (int32_t k = 0; k < fit->v->related_count; k++) {
+    const struct sf_diagnosis_related *r = &fit->v->related[k];
+    if (!is_first_of_use(fit, k)) continue;
+    struct selection alone = *all, without = *all;
+    alone.call = without.other_than = r->call;
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_MISSING_REDUCTION, "one use of the weight alone", r->name},
+                 sf_fit_left(fit, predict_selected, &alone),
+                 "the weight has the gradient of its use as %s alone: not summed over its %d uses", r->name, uses);
+    if (uses > 2)
+      sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_MISSING_REDUCTION, "without one use of the weight", r->name},
+                   sf_fit_left(fit, predict_selected, &without), "the weight's gradient lacks that of its use as %s", r->name);
+  }
+}
+
 void sf_explain_microbatches(struct sf_fit *fit) {
   const struct sf_tensor_view *v = fit->v;
   if (!has_related(fit, SF_RELATED_SUMMAND)) return;
-  const struct selection all = {.last = -1, .call = -1, .left_out = -1};
+  const struct selection all = {.last = -1, .call = -1, .left_out = -1, .other_than = -1};
   const int32_t local_count = (int32_t)v->microbatches;
   if (v->data_ranks > 1) explain_own_data(fit, &all);
   if (local_count > 1) explain_some_microbatches(fit, &all, local_count);
   explain_late(fit, &all, local_count);
-  explain_weights(fit);
-  bool is_used_twice = false;
-  for (int32_t k = 0; k < v->related_count; k++) is_used_twice |= v->related[k].relation == SF_RELATED_SUMMAND && v->related[k].call > 0;
-  for (int32_t call = 0; call < 2 && is_used_twice; call++) {
-    struct selection s = all;
-    s.call = call;
-    const char *use = call == 0 ? "embedding" : "output layer";
-    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_MISSING_REDUCTION, "one use of the tied weight alone", use},
-                 sf_fit_left(fit, predict_selected, &s),
-                 "the tied weight has the gradient of its use as %s alone: not summed over its two uses", use);
-  }
+  const int32_t uses = count_uses(fit);
+  if (uses > 1) explain_uses(fit, &all, uses);
+  explain_weights(fit, uses > 1);
 }

@@ -108,7 +108,7 @@ enum sf_relation {
 struct sf_diagnosis_related {
   enum sf_relation relation;
   enum sf_diagnosis_class cls; /* STALE: which class it means (STALE or SHIFTED); VARIANT, SUPPOSED: what the mistake is */
-  char name[128];              /* VARIANT: the whole sentence */
+  char name[128];              /* VARIANT: the whole sentence; SUMMAND: the use, "output layer", or "" where the weight has one alone */
   const char *cause;           /* the name without numbers; NULL: it has none */
   bool names_rank;             /* VARIANT: .. behind "rank 3 " */
   char without[64];            /* SUPPOSED: what x leaves out, so that a rank may hold a share of it; "": nothing */

@@ -107,10 +107,11 @@ bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct 
   sf_signature_split(&one, a->signature);
   sf_signature_split(&other, b->signature);
   const bool same_kind = same_kind_of(one.kind, other.kind), same_axes = one.has_axes == other.has_axes && one.axes == other.axes,
+             same_cut = one.has_axes == other.has_axes && one.model_axes == other.model_axes,
              same_module = *one.module && strcmp(one.module, other.module) == 0, a_shows_b = shows(a, &other), b_shows_a = shows(b, &one);
   const bool same_why = sf_diagnosis_says_why(a->diagnosis) && sf_diagnosis_says_the_same(a->diagnosis, b->diagnosis),
              other_why = sf_diagnosis_says_why(a->diagnosis) && sf_diagnosis_says_why(b->diagnosis) && !same_why;
-  if (same_why) return same_module || (same_kind && same_axes) || a_shows_b || b_shows_a;
+  if (same_why) return same_module || (same_kind && same_cut) || a_shows_b || b_shows_a;
   if (same_module && same_kind) { /* what is shown says nothing then: each smallest case shows its own tensor */
     const bool near =
         same_axes || (strcmp(one.kind, other.kind) == 0 && strcmp(one.cls, other.cls) == 0 && one.other_axes == other.other_axes);

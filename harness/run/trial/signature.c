@@ -81,6 +81,7 @@ void sf_signature_split(struct sf_signature_parts *out, const char *signature) {
   char *axes = strrchr(out->cls, '@'), *kind = strchr(out->cls, '/'), *module = kind != NULL ? strchr(kind + 1, '/') : NULL;
   out->has_axes = axes_read(&out->axes, out->cls);
   out->other_axes = out->axes & ~OF_DATA;
+  out->model_axes = out->other_axes & ~BIT(SP);
   if (axes != NULL) *axes = '\0';
   if (module != NULL) *module = '\0', out->module = module + 1;
   if (kind != NULL) *kind = '\0', out->kind = kind + 1;

@@ -19,6 +19,7 @@ struct sf_signature_parts {
   const char *kind, *module;
   unsigned axes, other_axes; /* a bit for each; other_axes: but for those whose ranks have other data (dp, cp, edp), or may come from such
                                 (ep, etp) */
+  unsigned model_axes;       /* other_axes without sp, which goes with tp: those that cut the model */
   bool has_axes;             /* it names some, or that there are none */
 };
 /* Takes a signature apart, or a shrink key, which has no axes. */

@@ -172,19 +172,37 @@ static void test_diagnose_first_microbatches_alone_are_missing_reduction(void **
   diagnose_says(&b, SF_DIAGNOSIS_MISSING_REDUCTION, "only the first of the 2");
 }
 
-static void test_diagnose_one_use_of_a_tied_weight_is_missing_reduction(void **state) {
+/* The gradient of a weight that is used at so many places. */
+static void bench_open_with_uses(struct bench *b, int32_t uses) {
+  static const char *const names[] = {"embedding", "output layer", "embedding of the prediction 1 ahead"};
+  bench_open(b, 1, 1, 6, 8, SF_CUT_NONE, SF_CUT_NONE);
+  b->c.train.microbatches = 1;
+  b->p.id.kind = SF_KIND_MAIN_GRAD;
+  memset(b->x, 0, sizeof b->x);
+  for (int32_t use = 0; use < uses; use++) {
+    struct sf_diagnosis_related *r = relate(b, SF_RELATED_SUMMAND, 60 + (uint64_t)use);
+    r->call = use;
+    snprintf(r->name, sizeof r->name, "%s", names[use]);
+    for (int64_t i = 0; i < elements(b); i++) b->x[i] += r->x[i];
+  }
+}
+
+static void test_diagnose_one_use_of_a_weight_alone_is_missing_reduction(void **state) {
   (void)state;
   static struct bench b;
-  bench_open(&b, 1, 1, 6, 8, SF_CUT_NONE, SF_CUT_NONE);
-  b.c.train.microbatches = 1;
-  b.p.id.kind = SF_KIND_MAIN_GRAD;
-  relate(&b, SF_RELATED_SUMMAND, 60);
-  relate(&b, SF_RELATED_SUMMAND, 61)->call = 1;
-  for (int64_t i = 0; i < elements(&b); i++) {
-    b.x[i] = b.extra[0][i] + b.extra[1][i];
-    b.data[0][i] = b.extra[1][i];
+  for (int32_t uses = 2; uses <= 3; uses++) {
+    bench_open_with_uses(&b, uses);
+    for (int64_t i = 0; i < elements(&b); i++) b.data[0][i] = b.extra[1][i];
+    diagnose_says(&b, SF_DIAGNOSIS_MISSING_REDUCTION, "output layer alone");
   }
-  diagnose_says(&b, SF_DIAGNOSIS_MISSING_REDUCTION, "output layer alone");
+}
+
+static void test_diagnose_one_use_of_a_weight_left_out_is_missing_reduction(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open_with_uses(&b, 3);
+  for (int64_t i = 0; i < elements(&b); i++) b.data[0][i] = b.extra[0][i] + b.extra[1][i];
+  diagnose_says(&b, SF_DIAGNOSIS_MISSING_REDUCTION, "lacks that of its use as embedding of the prediction 1 ahead");
 }
 
 static void test_diagnose_one_replica_that_went_another_way_is_unsynchronised(void **state) {
@@ -499,7 +517,8 @@ int main(void) {
       cmocka_unit_test(test_diagnose_equal_summands_scattered_are_extra_reduction),
       cmocka_unit_test(test_diagnose_own_data_alone_is_unsynchronised),
       cmocka_unit_test(test_diagnose_first_microbatches_alone_are_missing_reduction),
-      cmocka_unit_test(test_diagnose_one_use_of_a_tied_weight_is_missing_reduction),
+      cmocka_unit_test(test_diagnose_one_use_of_a_weight_alone_is_missing_reduction),
+      cmocka_unit_test(test_diagnose_one_use_of_a_weight_left_out_is_missing_reduction),
       cmocka_unit_test(test_diagnose_one_replica_that_went_another_way_is_unsynchronised),
       cmocka_unit_test(test_diagnose_factors_are_named_by_the_cases_sizes),
       cmocka_unit_test(test_diagnose_ratio_of_token_counts_is_named),

@@ -47,6 +47,9 @@ static void test_findings_have_one_cause_by_what_is_said_and_what_is_shown(void 
       {"tolerance/act/m@tp", "", tp2, "exact/act/n@tp", "", tp2, SF_DIAGNOSIS_SCALE, "by tp", "by tp", true},
       {"tolerance/act/mlp.linear_fc2@tp", act, tp2, "tolerance/act/a.proj@tp+dp", both, dp2, SF_DIAGNOSIS_SCALE, "by tp", "by tp", true},
       {"tolerance/act/m@tp", "", tp2, "exact/act/n@dp", "", dp2, SF_DIAGNOSIS_SCALE, "by tp", "by tp", false},
+      {"tolerance/act/m@tp", "", tp2, "exact/act/n@tp+sp+dp", "", tp2, SF_DIAGNOSIS_SCALE, "by tp", "by tp", true},
+      {"bits/main_grad/m@edp", "", dp2, "tolerance/main_grad/n@cp", "", dp2, SF_DIAGNOSIS_SCALE, "by 2", "by 2", true},
+      {"tolerance/act/m@tp", "", tp2, "exact/act/n@tp+pp", "", tp2, SF_DIAGNOSIS_SCALE, "by tp", "by tp", false},
       {"tolerance/act/m@tp", "", tp2, "exact/act_grad/n@tp", "", tp2, SF_DIAGNOSIS_SCALE, "by tp", "by tp", false},
       /* a place is no cause */
       {"tolerance/act/m@tp", "", tp2, "exact/act/n@tp", "", tp2, SF_DIAGNOSIS_PART, "only some: rank", "only some: rank", false},
