@@ -77,9 +77,12 @@ def main():
 
     draw, results = random.Random(flags.seed), []
     set_cases = flags.set_cases or flags.cases
+    known = alone if set_cases == flags.cases else {}
     for _ in range(flags.sets):
         chosen = draw.sample(plants, flags.set_size)
-        known = alone if set_cases == flags.cases else {p: campaign(flags.build, [p], set_cases, flags.seed, flags.options) for p in chosen}
+        for p in chosen:
+            if p not in known:
+                known[p] = campaign(flags.build, [p], set_cases, flags.seed, flags.options)
         results.append(judge_set(chosen, known, campaign(flags.build, chosen, set_cases, flags.seed, flags.options)))
     present, missed = sum(r["present"] for r in results), sum(len(r["missed"]) for r in results)
     print_line("bench_causes", "bench_causes.py " + " ".join(sys.argv[2:]), {
