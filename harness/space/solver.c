@@ -4,21 +4,24 @@
 
 #include <string.h>
 
-/* TRAIL_MAX: narrowings that can be undone; what goes beyond is not narrowed, which only costs time. STEPS_MAX: values that one question
- * looks at; VISITS_MAX: rules that one narrowing looks at. */
+/* TRAIL_MAX: implied narrowings that can be undone; what goes beyond is not narrowed, which only costs time. What the search decides has a
+ * place behind them in any case: it decides a field once. STEPS_MAX: values that one question looks at; VISITS_MAX: rules that one narrowing
+ * looks at. */
 enum { TRAIL_MAX = 1024, STEPS_MAX = 1 << 22, VISITS_MAX = 4096, WORDS_MAX = SF_RULES_MAX / 64 };
 static const int64_t far = INT64_C(1) << 61; /* beyond any sum that a rule compares */
 
 struct undo {
-  int32_t field;
+  int32_t field, earlier; /* earlier: the field's entry before this one, -1 = none */
   struct sf_range before;
 };
 /* One question. */
 struct search {
   struct sf_solver *solver;
-  int32_t steps, trail_count, words; /* of a set of rules */
+  int32_t steps, words; /* words: of a set of rules */
+  int32_t trail_count, decided; /* decided: entries before the last decision; a field has one entry behind them */
+  int32_t last[SF_SPACE_FIELDS_MAX]; /* a field's last entry, -1 = none */
   uint64_t suspects[WORDS_MAX];      /* rules that the witness may not keep */
-  struct undo trail[TRAIL_MAX];
+  struct undo trail[TRAIL_MAX + SF_SPACE_FIELDS_MAX];
 };
 
 /* --- sums over ranges ------------------------------------------------------------------------------------------- */
@@ -144,22 +147,36 @@ static void suspect(uint64_t *set, const struct search *s, int32_t field) {
   for (int32_t i = 0; i < s->words; i++) set[i] |= s->solver->rules->of_field[field][i];
 }
 
-/* The witness follows a range that leaves it behind. */
-static void set_range(struct narrowing *n, int32_t field, struct sf_range range) {
+/* The witness follows a range that leaves it behind. trail_max: nothing is narrowed where the trail is as long. */
+static void set_range_within(struct narrowing *n, int32_t field, struct sf_range range, int32_t trail_max) {
   struct sf_solver *solver = n->s->solver;
   struct sf_range *at = &solver->at[field];
   if (range.lo < at->lo) range.lo = at->lo;
   if (range.hi > at->hi) range.hi = at->hi;
   if (range.lo == at->lo && range.hi == at->hi) return;
   n->failed |= range.lo > range.hi;
-  if (n->failed || n->s->trail_count == TRAIL_MAX) return;
-  n->s->trail[n->s->trail_count++] = (struct undo){field, *at};
+  struct search *s = n->s;
+  const bool has_entry = s->last[field] >= s->decided;
+  if (n->failed || (!has_entry && s->trail_count >= trail_max)) return;
+  if (!has_entry) {
+    s->trail[s->trail_count] = (struct undo){field, s->last[field], *at};
+    s->last[field] = s->trail_count++;
+  }
   *at = range;
   suspect(n->todo, n->s, field);
   int64_t *witness = &solver->witness[field];
   if (*witness >= range.lo && *witness <= range.hi) return;
   *witness = *witness < range.lo ? range.lo : range.hi;
   suspect(n->s->suspects, n->s, field);
+}
+
+/* What rules imply. */
+static void set_range(struct narrowing *n, int32_t field, struct sf_range range) { set_range_within(n, field, range, TRAIL_MAX); }
+
+/* What the search decides. */
+static void decide(struct narrowing *n, int32_t field, int64_t value) {
+  SF_ASSERT_LT(n->s->trail_count, TRAIL_MAX + SF_SPACE_FIELDS_MAX);
+  set_range_within(n, field, (struct sf_range){value, value}, TRAIL_MAX + SF_SPACE_FIELDS_MAX);
 }
 
 /* factor * the product of the term's fields lies in lo..hi; factor > 0. */
@@ -219,6 +236,40 @@ static void narrow_divides(struct narrowing *n, const struct sf_rule_sum *diviso
   if (!n->failed && right.lo > 0) narrow_at_most(n, divisor, &zero, right.hi);
 }
 
+/* The sum is `number` > 0. Where it is one product, each of its fields divides what the decided ones leave. TRIES_MAX: of values that do
+ * not divide it, at each end of a range; more are left to the search. */
+static void narrow_factors(struct narrowing *n, const struct sf_rule_sum *sum, int64_t number) {
+  enum { TRIES_MAX = 64 };
+  const struct sf_range *at = n->s->solver->at;
+  const struct sf_rule_term *term = &sum->term[0];
+  if (sum->count != 1 || sum->constant != 0 || term->has || term->counts_as != NULL || term->factor <= 0 || number <= 0) return;
+  int64_t rest = number;
+  n->failed |= rest % term->factor != 0;
+  rest /= term->factor;
+  for (int32_t i = 0; i < term->count && !n->failed; i++) {
+    const struct sf_range own = at[term->field[i]];
+    if (own.lo != own.hi) continue;
+    n->failed |= own.lo == 0 || rest % own.lo != 0;
+    if (!n->failed) rest /= own.lo;
+  }
+  for (int32_t i = 0; i < term->count && !n->failed; i++) {
+    struct sf_range own = at[term->field[i]];
+    if (own.lo == own.hi) continue;
+    if (own.lo < 1) own.lo = 1;
+    if (own.hi > rest) own.hi = rest;
+    for (int tries = 0; tries < TRIES_MAX && own.lo <= own.hi && rest % own.lo != 0; tries++) own.lo++;
+    for (int tries = 0; tries < TRIES_MAX && own.lo <= own.hi && rest % own.hi != 0; tries++) own.hi--;
+    set_range(n, term->field[i], own);
+  }
+}
+
+/* A sum that is decided says what divides it where the other one is a product. */
+static void narrow_equal(struct narrowing *n, const struct sf_rule_sum *a, const struct sf_rule_sum *b) {
+  const struct sf_range left = sum_range(a, n->s->solver->at), right = sum_range(b, n->s->solver->at);
+  if (right.lo == right.hi) narrow_factors(n, a, right.lo);
+  if (!n->failed && left.lo == left.hi) narrow_factors(n, b, left.lo);
+}
+
 /* A field at one end of its range is not what it may not be. */
 static void narrow_differs(struct narrowing *n, const struct sf_rule_sum *a, const struct sf_rule_sum *b) {
   const struct sf_range *at = n->s->solver->at, other = sum_range(b, at);
@@ -243,6 +294,7 @@ static void require(struct narrowing *n, const struct sf_rule_relation *relation
   case SF_RULE_EQUAL:
     narrow_at_most(n, left, right, 0);
     if (!n->failed) narrow_at_most(n, right, left, 0);
+    if (!n->failed) narrow_equal(n, left, right);
     break;
   case SF_RULE_DIFFERS:
     narrow_differs(n, left, right);
@@ -320,6 +372,7 @@ static void undo(struct search *s, int32_t trail_count) {
   while (s->trail_count > trail_count) {
     const struct undo *last = &s->trail[--s->trail_count];
     s->solver->at[last->field] = last->before;
+    s->last[last->field] = last->earlier;
   }
 }
 
@@ -363,14 +416,16 @@ static struct branch choose_branch(struct search *s) {
 static bool search(struct search *s);
 
 static bool try_value(struct search *s, int32_t field, int64_t value) {
-  const int32_t before = s->trail_count;
+  const int32_t before = s->trail_count, decided = s->decided;
   struct narrowing n;
+  s->decided = before;
   begin_narrowing(&n, s);
-  set_range(&n, field, (struct sf_range){value, value});
+  decide(&n, field, value);
   s->solver->witness[field] = value;
   suspect(s->suspects, s, field);
   if (narrow(&n) && search(s)) return true;
   undo(s, before);
+  s->decided = decided;
   return false;
 }
 
@@ -395,7 +450,8 @@ static bool search(struct search *s) {
 
 static void begin(struct search *s, struct sf_solver *solver) {
   s->solver = solver;
-  s->steps = s->trail_count = 0;
+  s->steps = s->trail_count = s->decided = 0;
+  for (int32_t i = 0; i < solver->rules->field_count; i++) s->last[i] = -1;
   s->words = (solver->rules->rule_count + 63) / 64;
   memset(s->suspects, 0, (size_t)s->words * sizeof *s->suspects);
 }

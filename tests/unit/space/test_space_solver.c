@@ -21,9 +21,12 @@ static const char *word(struct sf_pcg *pcg) { return fields[below(pcg, FIELDS)].
 static const char *draw_relation(char *out, size_t size, struct sf_pcg *pcg) {
   static const char *const kinds[] = {"divides", "=", "!=", "<", "<=", ">", ">="};
   const char *kind = kinds[below(pcg, 7)], *x = word(pcg), *y = word(pcg), *z = word(pcg);
-  switch (below(pcg, 6)) {
+  switch (below(pcg, 7)) {
   case 0:
     snprintf(out, size, "%s %s %d", x, kind, (int)below(pcg, VALUES));
+    break;
+  case 5:
+    snprintf(out, size, "2 * %s * %s %s %d", x, y, kind, (int)below(pcg, 2 * VALUES));
     break;
   case 1:
     snprintf(out, size, "%s * %s %s %s", x, y, kind, z);
@@ -186,10 +189,46 @@ static void test_solver_finds_rows_in_wide_ranges(void **state) {
   assert_false(solver.feasible);
 }
 
+/* Rules that narrow ranges by one at a time would need more entries in the trail than it has. */
+static void test_solver_ends_where_ranges_narrow_slowly(void **state) {
+  (void)state;
+  static struct sf_rules rules;
+  struct sf_solver solver;
+  const struct sf_range ranges[FIELDS] = {{1, 65536}, {0, 65536}, {0, 65536}, {0, 3}, {1, 1}};
+  sf_rules_init(&rules, fields, FIELDS);
+  sf_rules_add(&rules, "a < b if d > 1", NULL);
+  sf_rules_add(&rules, "b < c if d > 1", NULL);
+  sf_rules_add(&rules, "c < a if d > 1", NULL);
+  sf_solver_init(&solver, &rules, ranges);
+  assert_true(solver.feasible);
+  assert_true(sf_solver_allows(&solver, 3, (struct sf_range){1, 1}));
+  assert_false(sf_solver_allows(&solver, 3, (struct sf_range){2, 3}));
+}
+
+/* As the layout after a reload, whose ranks are those of the first one. */
+static void test_solver_sees_what_cannot_be_a_factor(void **state) {
+  (void)state;
+  static struct sf_rules rules;
+  struct sf_solver solver;
+  const struct sf_range ranges[FIELDS] = {{1, 20000}, {1, 20000}, {2, 20000}, {1, 20000}, {1, 20000}};
+  sf_rules_init(&rules, fields, FIELDS);
+  sf_rules_add(&rules, "a * b * c * d = 16384 * e", NULL);
+  sf_rules_add(&rules, "e <= 1", NULL);
+  sf_solver_init(&solver, &rules, ranges);
+  assert_true(solver.feasible);
+  for (int64_t value = 1; value <= 16384; value++) {
+    const bool divides = 16384 % value == 0;
+    assert_int_equal(sf_solver_allows(&solver, 1, (struct sf_range){value, value}), divides && value <= 8192);
+    if (value > 1) assert_int_equal(sf_solver_allows(&solver, 2, (struct sf_range){value, value}), divides);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_solver_answers_as_trying_every_row_does),
       cmocka_unit_test(test_solver_finds_rows_in_wide_ranges),
+      cmocka_unit_test(test_solver_ends_where_ranges_narrow_slowly),
+      cmocka_unit_test(test_solver_sees_what_cannot_be_a_factor),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
