@@ -5,8 +5,8 @@
 #include <string.h>
 
 /* TRAIL_MAX: implied narrowings that can be undone; what goes beyond is not narrowed, which only costs time. What the search decides has a
- * place behind them in any case: it decides a field once. STEPS_MAX: values that one question looks at; VISITS_MAX: rules that one narrowing
- * looks at. */
+ * place behind them in any case: it decides a field once. STEPS_MAX: values that one question looks at; VISITS_MAX: rules that one
+ * narrowing looks at. */
 enum { TRAIL_MAX = 1024, STEPS_MAX = 1 << 22, VISITS_MAX = 4096, WORDS_MAX = SF_RULES_MAX / 64 };
 static const int64_t far = INT64_C(1) << 61; /* beyond any sum that a rule compares */
 
