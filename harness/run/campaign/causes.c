@@ -28,12 +28,23 @@ static bool is_of_model(const struct sf_field *field) {
   return true;
 }
 
+/* Of shares such as dropout's it matters whether there is one: data that stay exact take other ones. */
+static bool is_share(const struct sf_field *field) {
+  const char *unit = strrchr(field->path, '_');
+  return unit != NULL && (strcmp(unit, "_milli") == 0 || strcmp(unit, "_micro") == 0);
+}
+
+static bool has_the_same(const struct sf_case *a, const struct sf_case *b, const struct sf_field *field) {
+  const int64_t of_a = sf_case_field_get(a, field), of_b = sf_case_field_get(b, field);
+  return of_a == of_b || (is_share(field) && of_a != field->smallest && of_b != field->smallest);
+}
+
 static bool same_but_for_the_model(const struct sf_case *a, const struct sf_case *b, bool but_for_sp) {
   if (!a || !b || *a->fields || *b->fields) return false; /* fields of a framework: nobody says what they mean */
   for (int i = 0; i < sf_case_field_count; i++) {
     const struct sf_field *field = &sf_case_fields[i];
     if (field->type == SF_FIELD_TEXT || is_of_model(field) || (but_for_sp && strcmp(field->path, "layout.sp") == 0)) continue;
-    if (sf_case_field_get(a, field) != sf_case_field_get(b, field)) return false;
+    if (!has_the_same(a, b, field)) return false;
   }
   return true;
 }
@@ -111,7 +122,9 @@ bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct 
              same_module = *one.module && strcmp(one.module, other.module) == 0, a_shows_b = shows(a, &other), b_shows_a = shows(b, &one);
   const bool same_why = sf_diagnosis_says_why(a->diagnosis) && sf_diagnosis_says_the_same(a->diagnosis, b->diagnosis),
              other_why = sf_diagnosis_says_why(a->diagnosis) && sf_diagnosis_says_why(b->diagnosis) && !same_why;
-  if (same_why) return same_module || (same_kind && same_cut) || a_shows_b || b_shows_a;
+  /* The order of a fused projection's parts is that of its weight, and shows in all that is made with it. */
+  const bool of_one_kind = same_kind || a->diagnosis->cls == SF_DIAGNOSIS_FUSED_ORDER;
+  if (same_why) return same_module || (of_one_kind && same_cut) || a_shows_b || b_shows_a;
   if (same_module && same_kind) { /* what is shown says nothing then: each smallest case shows its own tensor */
     const bool near =
         same_axes || (strcmp(one.kind, other.kind) == 0 && strcmp(one.cls, other.cls) == 0 && one.other_axes == other.other_axes);

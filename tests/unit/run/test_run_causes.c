@@ -37,6 +37,7 @@ struct row {
   bool one;
 };
 
+/* long: a table */
 static void test_findings_have_one_cause_by_what_is_said_and_what_is_shown(void **state) {
   (void)state;
   static const char act[] = "tolerance/act/mlp.linear_fc2\n", both[] = "tolerance/act/mlp.linear_fc2\ntolerance/act/a.proj\n";
@@ -51,6 +52,8 @@ static void test_findings_have_one_cause_by_what_is_said_and_what_is_shown(void 
       {"bits/main_grad/m@edp", "", dp2, "tolerance/main_grad/n@cp", "", dp2, SF_DIAGNOSIS_SCALE, "by 2", "by 2", true},
       {"tolerance/act/m@tp", "", tp2, "exact/act/n@tp+pp", "", tp2, SF_DIAGNOSIS_SCALE, "by tp", "by tp", false},
       {"tolerance/act/m@tp", "", tp2, "exact/act_grad/n@tp", "", tp2, SF_DIAGNOSIS_SCALE, "by tp", "by tp", false},
+      {"tolerance/act/m@tp", "", tp2, "exact/param/n@tp+sp", "", tp2, SF_DIAGNOSIS_FUSED_ORDER, "gate and up", "gate and up", true},
+      {"tolerance/act/m@tp", "", tp2, "exact/param/n@tp", "", tp2, SF_DIAGNOSIS_FUSED_ORDER, "gate and up", "by head", false},
       /* a place is no cause */
       {"tolerance/act/m@tp", "", tp2, "exact/act/n@tp", "", tp2, SF_DIAGNOSIS_PART, "only some: rank", "only some: rank", false},
       {"tolerance/act/m@tp", "", tp2, "exact/act/m@tp", "", tp2, SF_DIAGNOSIS_PART, "only some: rank", "only some: rank", true},
@@ -81,6 +84,9 @@ static void test_findings_have_one_cause_by_what_is_said_and_what_is_shown(void 
       {"tolerance/act/a.bda@tp", "tolerance/act/a.bda\n", "layout.tp=2 model.heads=2 model.kv_heads=2 train.dropout_milli=100",
        "tolerance/act_grad/m@tp", "tolerance/act_grad/m\nexact/act/a.bda\n",
        "layout.tp=2 model.heads=4 model.kv_heads=4 train.dropout_milli=100", SF_DIAGNOSIS_UNKNOWN, NULL, NULL, true},
+      {"tolerance/act/a.bda@tp", "tolerance/act/a.bda\n", "layout.tp=2 model.heads=2 model.kv_heads=2 train.dropout_milli=100",
+       "exact/act_grad/m@tp", "exact/act_grad/m\nexact/act/a.bda\n",
+       "layout.tp=2 model.heads=4 model.kv_heads=4 train.dropout_milli=500", SF_DIAGNOSIS_UNKNOWN, NULL, NULL, true},
       {"tolerance/act/a.bda@tp", "tolerance/act/a.bda\n", "layout.tp=2 model.heads=2 model.kv_heads=2 train.dropout_milli=100",
        "tolerance/act_grad/m@tp", "tolerance/act_grad/m\nexact/act/a.bda\n",
        "layout.tp=2 model.heads=4 model.kv_heads=4 train.dropout_milli=100", SF_DIAGNOSIS_SCALE, "one", "other", false},
