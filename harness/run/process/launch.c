@@ -55,10 +55,10 @@ static enum sf_status start_ranks(struct sf_rank_set *set, const struct sf_pool_
 }
 
 /* Hands the next job to its ranks; answers a case that is too large for the set itself. Returns whether the job is under way. */
-static bool pass_job(const struct sf_rank_set *set, int pool_fd, bool *lost) {
+static bool pass_job(const struct sf_rank_set *set, int pool_fd, enum sf_leaving *leaving) {
   static struct sf_job job;
   static struct sf_job_result refusal;
-  *lost = true;
+  *leaving = SF_LEAVING_UNREACHED;
   if (!sf_fd_read(pool_fd, &job, sizeof job)) return false;
   const int64_t ranks = sf_case_ranks(&job.c);
   if (ranks > set->count) {
@@ -67,41 +67,47 @@ static bool pass_job(const struct sf_rank_set *set, int pool_fd, bool *lost) {
     refusal.outcome.status = SF_EINPUT;
     snprintf(refusal.outcome.text, sizeof refusal.outcome.text, "the case has %lld ranks, the launched set only %d", (long long)ranks,
              set->count);
-    *lost = !sf_process_answer(pool_fd, &refusal);
+    if (sf_process_answer(pool_fd, &refusal)) *leaving = SF_LEAVING_NOT;
     return false;
   }
+  *leaving = SF_LEAVING_RANKS;
   for (int32_t i = 0; i < ranks; i++) {
     if (!sf_fd_write(set->ranks[i].fd, &job, sizeof job)) return false;
   }
-  *lost = false;
+  *leaving = SF_LEAVING_NOT;
   return true;
 }
 
 /* Works until a rank fails, a side closes or the launcher has ended: processes that a plugin has forked may keep a rank's descriptor open.
  * Looks at the pool's descriptor only while no job is under way. */
-static void relay_loop(struct sf_rank_set *set, int pool_fd) {
+static enum sf_leaving relay_loop(struct sf_rank_set *set, int pool_fd) {
   static struct rank_message message;
-  bool under_way = false, lost = false;
-  while (!lost) {
+  enum sf_leaving leaving = SF_LEAVING_NOT;
+  bool under_way = false;
+  while (leaving == SF_LEAVING_NOT) {
     const bool alive = sf_rank_set_wait(set, under_way ? -1 : pool_fd, SF_MOMENT_MS);
     bool any = false;
     for (int32_t i = 0; i < set->count; i++) {
       if (!set->fds[i].revents) continue;
-      if (!sf_fd_read(set->ranks[i].fd, &message, sizeof message)) return;
-      if (!sf_process_answer(pool_fd, &message.result) || message.failed) return;
+      if (!sf_fd_read(set->ranks[i].fd, &message, sizeof message)) return SF_LEAVING_RANKS;
+      if (!sf_process_answer(pool_fd, &message.result)) return SF_LEAVING_UNREACHED;
+      if (message.failed) return SF_LEAVING_RANKS;
       under_way = false;
       any = true;
     }
-    if (!alive && !any) return;
-    if (set->fds[set->count].revents) under_way = pass_job(set, pool_fd, &lost);
+    if (!alive && !any) return SF_LEAVING_RANKS;
+    if (set->fds[set->count].revents) under_way = pass_job(set, pool_fd, &leaving);
   }
+  return leaving;
 }
 
-static _Noreturn void relay_main(int pool_fd, const struct sf_pool_options *options, const char *folder, const char *page_path) {
+static _Noreturn void relay_main(int pool_fd, struct sf_process_page *page, const struct sf_pool_options *options, const char *folder,
+                                    const char *page_path) {
   static struct sf_rank_set set;
   const char ready = 1;
   sf_close_others(pool_fd, -1); /* else this process would keep the store's lock and other processes' descriptors open */
-  if (start_ranks(&set, options, folder, page_path) == SF_OK && sf_fd_write(pool_fd, &ready, sizeof ready)) relay_loop(&set, pool_fd);
+  if (start_ranks(&set, options, folder, page_path) == SF_OK && sf_fd_write(pool_fd, &ready, sizeof ready))
+    page->leaving = relay_loop(&set, pool_fd);
   close(pool_fd); /* the pool learns at once that the set is gone */
   sf_rank_set_destroy(&set);
   _exit(0);
@@ -138,7 +144,7 @@ static enum sf_status start_in(const char *folder, struct sf_process *process, c
   if (!make_pages(process, page_path, options->launch_ranks)) return SF_EIO;
   process->launched = true;
   const pid_t pid = sf_process_fork(process, true, &fd);
-  if (pid == 0) relay_main(fd, options, folder, page_path);
+  if (pid == 0) relay_main(fd, process->page, options, folder, page_path);
   if (pid > 0 && sf_fd_read(process->fd, &ready, sizeof ready)) return SF_OK;
   sf_process_stop(process);
   return SF_EIO;

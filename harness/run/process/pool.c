@@ -18,6 +18,9 @@ enum { START_ATTEMPTS = 3 };
 /* Processes in a row that a SHRINK job may lose. The code under test does not end them, since it runs in processes of its own. */
 enum { SHRINK_ATTEMPTS = 3 };
 
+/* Connections in a row that a job may lose. */
+enum { CONNECTIONS_LOST_MAX = 3 };
+
 struct sf_pool {
   struct sf_pool_options options;
   int32_t count;
@@ -83,7 +86,7 @@ static bool busy(const struct sf_process *process) { return process->job_next < 
 
 static enum sf_status feed(struct sf_pool *pool, int32_t i, const struct sf_pool_client *client) {
   struct sf_process *process = &pool->processes[i];
-  process->job_next = process->losses = 0;
+  process->job_next = process->losses = process->lost = 0;
   process->job_count = client->next(client->ctx, process->jobs, SF_JOB_BLOCK_MAX);
   return busy(process) ? send_jobs(pool, i) : SF_OK;
 }
@@ -96,9 +99,21 @@ static void finish(struct sf_process *process, const struct sf_pool_client *clie
   if (job->range > told)
     job->tag += told, job->range -= told;
   else
-    process->job_next++;
+    process->job_next++, process->lost = 0;
   if (busy(process) && process->pid) sf_process_set_off(process);
   client->done(client->ctx, job, result);
+}
+
+/* The connection alone was lost: a fresh process gets the jobs, without what has passed of a range. */
+static enum sf_status reconnect(struct sf_pool *pool, int32_t i, const struct sf_pool_client *client) {
+  struct sf_process *process = &pool->processes[i];
+  static struct sf_job_result result;
+  memset(&result, 0, sizeof result);
+  sf_process_stop(process);
+  result.tag = process->jobs[process->job_next].tag;
+  result.passes = sf_process_passes(process);
+  if (result.passes.count > 0) finish(process, client, &result);
+  return busy(process) ? send_jobs(pool, i) : SF_OK;
 }
 
 /* The process died of its first unanswered job; a fresh process gets the others. The outcome is read before the process is ended, which
@@ -134,6 +149,7 @@ static enum sf_status attend(struct sf_pool *pool, int32_t i, const struct sf_po
   struct sf_process *process = &pool->processes[i];
   for (;;) {
     const int got = sf_process_receive(process);
+    if (got < 0 && sf_process_lost_connection(process) && ++process->lost <= CONNECTIONS_LOST_MAX) return reconnect(pool, i, client);
     if (got < 0) return bury(pool, i, false, client);
     if (got == 0) return SF_OK;
     const bool spent = process->launched && sf_outcome_breaks_ranks(&process->result.outcome);

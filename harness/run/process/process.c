@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,6 +101,18 @@ bool sf_process_send(struct sf_process *process) {
   if (!sf_fd_write(process->fd, &process->jobs[process->job_next], size_bytes)) return false;
   const struct sf_job *last = &process->jobs[process->job_count - 1]; /* one that shrinks comes alone */
   return last->suspect_count == 0 || sf_fd_write(process->fd, last->suspects, (size_t)last->suspect_count * sizeof *last->suspects);
+}
+
+bool sf_process_lost_connection(const struct sf_process *process) {
+  enum { LOOKS = 20, LOOK_MS = 10 };
+  const struct sf_process_page *page = process->page;
+  for (int look = 0; look < LOOKS; look++) {
+    struct pollfd ended = {process->watcher.told, POLLIN, 0};
+    const bool has_ended = poll(&ended, 1, LOOK_MS) > 0;
+    if (page->leaving != SF_LEAVING_NOT) return page->leaving == SF_LEAVING_UNREACHED;
+    if (has_ended || page->signal) return false;
+  }
+  return true;
 }
 
 /* Processor seconds that the process has used; infinite where other processes do its work, so that its own time says nothing. */
@@ -359,6 +372,7 @@ _Noreturn void sf_process_main(int fd, struct sf_process_page *page, struct sf_s
     if (getpid() != watched_process) _exit(0); /* a plugin forked this process; the other one sends the result */
     if (!sf_process_answer(fd, &result)) break;
   }
+  page->leaving = SF_LEAVING_UNREACHED;
   sf_pool_destroy(bench.shrinkers);
   sf_framework_destroy(bench.framework);
   _exit(0);

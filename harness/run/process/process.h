@@ -10,8 +10,16 @@
 #include <signal.h>
 #include <sys/types.h>
 
+/* Why a process of the pool, or a set's relay, left its loop. */
+enum sf_leaving {
+  SF_LEAVING_NOT,
+  SF_LEAVING_UNREACHED, /* the connection to the pool was lost, or closed */
+  SF_LEAVING_RANKS,     /* of a relay: its ranks failed */
+};
+
 /* Memory shared with the process: where it stands, readable after it died. */
 struct sf_process_page {
+  volatile int32_t leaving; /* enum sf_leaving; of a set: in the first rank's page */
   struct sf_comm_progress progress;
   volatile uint64_t trace_key; /* last trace point passed */
   volatile int32_t trace_rank;
@@ -52,6 +60,7 @@ struct sf_process {
   struct sf_said said; /* of its process, where that runs a plugin; memory 0: not made yet */
   bool for_shrinking;  /* its job is a SHRINK job, which is run in processes of its own */
   int32_t losses;      /* how often the process of that job died */
+  int32_t lost;        /* how often the connection to the process of its first job was lost */
 };
 
 /* Starts a process that runs sf_process_main, or a launched rank set. */
@@ -67,6 +76,9 @@ void sf_process_ask_to_stop(const struct sf_process *process);
 void sf_process_unmap(struct sf_process *process); /* gives the page up, and what its process said */
 /* Writes the unanswered jobs to the process. False when it is gone. */
 bool sf_process_send(struct sf_process *process);
+/* Of a process from which nothing can be received any more: whether the connection alone was lost, and not the process or its ranks. Takes
+ * up to 0.2 s. */
+bool sf_process_lost_connection(const struct sf_process *process);
 /* The first unanswered job begins now. */
 void sf_process_set_off(struct sf_process *process);
 /* Whether the first unanswered job, or the running case of its range, has had more than `seconds`. For a process that computes its
