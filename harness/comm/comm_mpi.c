@@ -1,6 +1,7 @@
 /* The Open MPI backend: life of the job, one run, messages and requests. */
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
+#include "harness/base/system/launched.h"
 #include "harness/comm/mpi_internal.h"
 
 #include <limits.h>
@@ -256,33 +257,14 @@ enum sf_status sf_mpi_run(struct sf_mpi *mpi, int32_t first, int32_t world, stru
 
 bool sf_mpi_available(void) { return true; }
 
-/* The number in the first variable that is set; -1 = none is. */
-static int32_t number_of(const char *const *names) {
-  for (; *names != NULL; names++) {
-    const char *text = getenv(*names);
-    if (text != NULL) return (int32_t)strtol(text, NULL, 10);
-  }
-  return -1;
-}
+int32_t sf_mpi_launched_world(void) { return sf_launched_size(); }
 
-/* The rank that the environment gives; -1 = not launched. */
-static int32_t launched_rank(void) {
-  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", NULL};
-  return number_of(names);
-}
-
-int32_t sf_mpi_launched_world(void) {
-  static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", NULL};
-  const int32_t world = sf_mpi_launched() ? number_of(names) : 0;
-  return world > 0 ? world : 0;
-}
-
-bool sf_mpi_launched(void) { return launched_rank() >= 0; }
+bool sf_mpi_launched(void) { return sf_launched_rank() >= 0; }
 
 bool sf_mpi_may_complain(void) {
   const struct timespec wait = {.tv_sec = 10};
   int started = 0;
-  if (launched_rank() <= 0 || (MPI_Initialized(&started) == MPI_SUCCESS && started)) return true;
+  if (sf_launched_rank() <= 0 || (MPI_Initialized(&started) == MPI_SUCCESS && started)) return true;
   return nanosleep(&wait, NULL) == 0;
 }
 

@@ -3,7 +3,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
-#include "harness/base/system/local_rank.h"
+#include "harness/base/system/launched.h"
 #include "harness/comm/nccl/nccl_internal.h"
 
 #include <sched.h>

@@ -2,7 +2,7 @@
 #include "harness/device/cuda/cuda.cuh"
 
 extern "C" {
-#include "harness/base/system/local_rank.h"
+#include "harness/base/system/launched.h"
 }
 
 #include <stdio.h>

@@ -38,6 +38,7 @@ struct sf_campaign_options {
   int32_t mpi_ranks;                /* of the MPI job that the campaign is; else 0 */
   struct sf_replay_way replay;      /* what a replay needs beside the case to run as here */
   int32_t share_index, share_count; /* which indices this campaign runs (store.h); zeros = all */
+  int64_t share_block;              /* indices that follow each other in a share; 0: SF_STORE_SHARE_BLOCK */
   char out_dir[SF_OUT_TEXT];
   struct sf_pool_options pool;
   bool inside_mpi;                   /* the campaign is an MPI job itself (mpi_campaign.h); the pool is not used */

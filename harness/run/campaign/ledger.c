@@ -441,6 +441,7 @@ static enum sf_status open_store(struct sf_ledger *ledger) {
       .feature_count = sf_feature_count,
       .share_index = ledger->options->share_index,
       .share_count = ledger->options->share_count,
+      .share_block = ledger->options->share_block,
   };
   status = sf_store_open(&ledger->store, &options, &ledger->error);
   sf_free(text);

@@ -80,6 +80,8 @@ int32_t sf_standing_screen(struct sf_screen_line lines[SF_STANDING_LINES], const
 json_t *sf_json_of_standing(const struct sf_standing *standing);
 /* Reads what sf_json_of_standing made, perhaps by another version: what it lacks is unknown. SF_EINPUT: it is nothing of that kind. */
 enum sf_status sf_standing_from_json(struct sf_standing *out, const char *text) SF_MUST_USE;
+/* Reads it from a store, which another process may be writing. Fails as sf_store_open. */
+enum sf_status sf_standing_read(struct sf_standing *out, const char *path, struct sf_error *error) SF_MUST_USE;
 /* Prometheus's text format, version 0.0.4: a gauge for each number that is known, and shardfuzz_state. */
 void sf_standing_prometheus(struct sf_text *out, const struct sf_standing *standing, const char *store);
 

@@ -5,6 +5,7 @@
 #include "harness/base/assert.h"
 #include "harness/base/nearest.h"
 #include "harness/base/sinks.h"
+#include "harness/base/system/launched.h"
 #include "harness/base/system/system_memory.h"
 #include "harness/comm/nccl.h"
 #include "harness/run/commands/commands.h"
@@ -211,7 +212,7 @@ enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_commo
   out->nccl = flags->backend == SF_BACKEND_NCCL;
   out->max_memory = (double)flags->max_memory_mib * (1 << 20);
   if (out->max_memory == 0 && flags->backend == SF_BACKEND_SIM && !flags->launcher)
-    out->max_memory = sf_memory_available() / out->processes;
+    out->max_memory = sf_memory_available() / (out->processes * sf_local_size());
   size_t device_bytes = 0;
   enum sf_status status = sf_device_choose(&out->gemm, &device_bytes, flags->device, flags->gemm, error);
   if (flags->backend == SF_BACKEND_SIM && !flags->launcher) out->device_memory = (double)device_bytes / out->processes;

@@ -1,5 +1,7 @@
 #include "harness/base/alloc.h"
 #include "harness/base/sinks.h"
+#include "harness/base/system/launched.h"
+#include "harness/run/campaign/job_campaign.h"
 #include "harness/run/campaign/mpi_campaign.h"
 #include "harness/run/campaign/signatures.h"
 #include "harness/run/commands/command_common.h"
@@ -72,8 +74,20 @@ static void default_store(char *out, size_t size, const char *folder) {
   }
 }
 
+/* Whether a launcher has started several processes, and ranks are simulated: then they run one campaign together. */
+static bool is_spread(const struct fuzz_flags *flags) {
+  const bool simulates = flags->common.backend == SF_BACKEND_SIM && !flags->common.launcher;
+  return simulates && flags->share_count == 0 && sf_launched_size() > 1;
+}
+
 /* Shares are blocks of indices: a few cases may all lie in another share. */
 static enum sf_status choose_share(struct sf_campaign_options *out, const struct fuzz_flags *flags, struct sf_error *error) {
+  out->share_block = SF_STORE_SHARE_BLOCK;
+  if (is_spread(flags)) {
+    out->share_index = sf_launched_rank();
+    out->share_count = sf_launched_size();
+    out->share_block = sf_job_campaign_block(out);
+  }
   if (flags->share_count == 0) return SF_OK;
   out->share_index = (int32_t)flags->share - 1;
   out->share_count = (int32_t)flags->share_count;
@@ -87,6 +101,10 @@ static enum sf_status choose_share(struct sf_campaign_options *out, const struct
 static enum sf_status choose_store(struct sf_campaign_options *out, const struct fuzz_flags *flags, struct sf_error *error) {
   char *path = out->store_path;
   const size_t size = sizeof out->store_path;
+  if (!flags->store && is_spread(flags)) { /* all of the job must come to the same name */
+    snprintf(path, size, "%s/campaign-job.sqlite", out->out_dir);
+    return SF_OK;
+  }
   if (!flags->store && flags->resume)
     return sf_common_newest_store(path, size, out->out_dir)
                ? SF_OK
@@ -212,7 +230,7 @@ static int print_cases(const struct sf_campaign_options *used) {
   enum sf_status status = SF_OK;
   for (int64_t i = 0; status == SF_OK && i < used->cases && !sf_interrupted; i++) {
     struct sf_case c;
-    if (used->share_count && i / SF_STORE_SHARE_BLOCK % used->share_count != used->share_index) continue;
+    if (used->share_count && i / used->share_block % used->share_count != used->share_index) continue;
     status = sf_campaign_case(&c, used, i, &error);
     json_t *json = status == SF_OK ? sf_json_of_case(&c) : NULL;
     struct sf_text line = {0};
@@ -237,6 +255,21 @@ static int run_in_mpi(struct sf_campaign_options *used, const struct fuzz_flags 
   return status != SF_OK ? sf_exit_failure(status, &error) : finish(used, &result, flags);
 }
 
+static int run_spread(struct sf_campaign_options *used, const struct fuzz_flags *flags) {
+  const bool is_first = used->share_index == 0;
+  struct sf_error error = {SF_OK, ""};
+  struct sf_campaign_result result;
+  char line[200];
+  int32_t lost = 0;
+  const enum sf_status status = sf_job_campaign_run(used, &result, &lost, &error);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
+  if (!is_first) return 0; /* the first one speaks for the job */
+  snprintf(line, sizeof line, "%d of %d processes of the job did not end their shares of the cases%s", lost, sf_launched_size(),
+           used->seconds > 0 ? "" : "; the first one has run what they left");
+  if (lost > 0) sf_complain(line);
+  return finish(used, &result, flags);
+}
+
 static int run(void *context) {
   const struct fuzz_flags *flags = context;
   static struct sf_campaign_options used;
@@ -254,8 +287,13 @@ static int run(void *context) {
   }
   used.inside_mpi = sf_common_is_rank(&flags->common);
   if (used.inside_mpi) return run_in_mpi(&used, flags);
-  status = sf_campaign_run(&used, &result, &error);
-  const int code = status != SF_OK ? sf_exit_failure(status, &error) : finish(&used, &result, flags);
+  int code;
+  if (is_spread(flags)) {
+    code = run_spread(&used, flags);
+  } else {
+    status = sf_campaign_run(&used, &result, &error);
+    code = status != SF_OK ? sf_exit_failure(status, &error) : finish(&used, &result, flags);
+  }
   sf_campaign_options_clear(&used);
   return code;
 }

@@ -36,7 +36,7 @@ static int merge(void *context) {
   struct sf_error error = {SF_OK, ""};
   struct sf_store_merge_report report;
   const enum sf_status status =
-      sf_store_merge(&report, flags->arguments.items[0], flags->arguments.items + 1, flags->arguments.count - 1, &error);
+      sf_store_merge(&report, flags->arguments.items[0], flags->arguments.items + 1, flags->arguments.count - 1, false, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
   sf_print(stdout, "%" PRId64 " verdicts, %" PRId64 " of them in more than one store, %" PRId64 " in conflict\n", report.verdicts,
            report.duplicates, report.conflicts);

@@ -26,51 +26,6 @@ static const struct sf_option options[] = {
                  "print Prometheus's text format, for the textfile collector of a node exporter"),
 };
 
-static const double SILENT_SECONDS = 30;
-
-/* What the rows alone tell, of a store that was merged or made by an earlier version. */
-static enum sf_status standing_of_rows(struct sf_standing *out, const char *path, struct sf_error *error) {
-  struct sf_store *store = NULL;
-  struct sf_store_summary summary;
-  struct stat info;
-  enum sf_status status = sf_store_open(&store, &(struct sf_store_options){.path = path, .mode = SF_STORE_READ}, error);
-  if (status == SF_OK) status = sf_store_summarise(store, &summary, error);
-  sf_store_close(store);
-  if (status != SF_OK) return status;
-  *out = sf_standing_unknown();
-  out->cases = summary.cases;
-  out->passed = summary.by_verdict[SF_VERDICT_PASS];
-  out->findings = summary.by_verdict[SF_VERDICT_FINDING];
-  out->inconclusive = summary.by_verdict[SF_VERDICT_INCONCLUSIVE];
-  out->skipped = summary.by_verdict[SF_VERDICT_SKIP];
-  out->signatures = summary.signatures;
-  out->new_signatures = summary.signatures - summary.signatures_known;
-  if (stat(path, &info) == 0) out->updated_at = (double)info.st_mtime;
-  return SF_OK;
-}
-
-/* A campaign that says that it runs, is on this machine and holds no lock, was killed. From another machine only its silence can tell, and
- * that is shown. */
-static void notice_killed(struct sf_standing *standing, const char *path) {
-  char host[SF_STANDING_HOST_TEXT] = "";
-  if (standing->state != SF_CAMPAIGN_RUNNING || sf_store_has_writer(path)) return;
-  if (gethostname(host, sizeof host) != 0) *host = '\0';
-  host[sizeof host - 1] = '\0';
-  if (strcmp(host, standing->host) == 0 || (double)time(NULL) - standing->updated_at > SILENT_SECONDS) standing->state = SF_CAMPAIGN_KILLED;
-}
-
-static enum sf_status read_standing(struct sf_standing *out, const char *path, struct sf_error *error) {
-  struct sf_store *store = NULL;
-  char *text = NULL;
-  enum sf_status status = sf_store_open(&store, &(struct sf_store_options){.path = path, .mode = SF_STORE_PEEK}, error);
-  if (status == SF_OK) status = sf_store_standing(store, &text, error);
-  sf_store_close(store);
-  if (status == SF_OK && sf_standing_from_json(out, text) != SF_OK) status = standing_of_rows(out, path, error);
-  sf_free(text);
-  if (status == SF_OK) notice_killed(out, path);
-  return status;
-}
-
 static int print_json(const struct sf_standing *standing, const char *path) {
   json_t *object = sf_json_of_standing(standing);
   if (object && json_object_set_new(object, "store", sf_json_text(path)) != 0) json_decref(object), object = NULL;
@@ -118,7 +73,7 @@ static int watch(const struct status_flags *flags) {
   struct sf_progress progress = sf_progress_begin(stdout, isatty(STDOUT_FILENO), 0);
   const char *path = flags->stores.items[0];
   for (int64_t second = 0;; second++) {
-    const enum sf_status status = read_standing(&standing, path, &error);
+    const enum sf_status status = sf_standing_read(&standing, path, &error);
     if (status != SF_OK) {
       sf_progress_end(&progress);
       return sf_exit_failure(status, &error);
@@ -146,7 +101,7 @@ static int run(void *context) {
     sf_watch_interrupts();
     return watch(flags);
   }
-  const enum sf_status status = read_standing(&standing, flags->stores.items[0], &error);
+  const enum sf_status status = sf_standing_read(&standing, flags->stores.items[0], &error);
   return status == SF_OK ? print_once(flags, &standing) : sf_exit_failure(status, &error);
 }
 

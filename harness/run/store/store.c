@@ -329,14 +329,14 @@ static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The smallest index of this store's share that is not below index. */
 static int64_t share_next(const struct sf_store *store, int64_t index) {
-  const int64_t block = index / SF_STORE_SHARE_BLOCK;
+  const int64_t block = index / store->share_block;
   const int64_t ahead = (store->share_index - block % store->share_count + store->share_count) % store->share_count;
-  return ahead == 0 ? index : (block + ahead) * SF_STORE_SHARE_BLOCK;
+  return ahead == 0 ? index : (block + ahead) * store->share_block;
 }
 
 /* The end of the run of consecutive indices of this share that contains index. */
 static int64_t share_end(const struct sf_store *store, int64_t index) {
-  return store->share_count == 1 ? INT64_MAX : (index / SF_STORE_SHARE_BLOCK + 1) * SF_STORE_SHARE_BLOCK;
+  return store->share_count == 1 ? INT64_MAX : (index / store->share_block + 1) * store->share_block;
 }
 
 /* Adds the indices of this share within [from, to). */

@@ -26,7 +26,8 @@ enum sf_store_mode {
   SF_STORE_PEEK,   /* READ for sf_store_standing alone, many times a minute: rows are not checked */
 };
 
-enum { SF_STORE_FEATURES_MAX = SF_FEATURES_MAX, SF_STORE_SHARE_BLOCK = 1024, SF_STORE_REASON_TEXT = 512 };
+enum { SF_STORE_FEATURES_MAX = SF_FEATURES_MAX, SF_STORE_REASON_TEXT = 512 };
+enum { SF_STORE_SHARE_BLOCK = 1024 }; /* where nothing else is said, and in stores of before blocks had a size of their own */
 
 struct sf_store_options {
   const char *path;
@@ -34,8 +35,9 @@ struct sf_store_options {
   const char *campaign;             /* canonical text of the options that determine the cases: lines "key=value\n" */
   const char *const *feature_names; /* name of bit i of the feature masks; no newlines */
   int32_t feature_count;            /* at most SF_STORE_FEATURES_MAX */
-  int32_t share_index, share_count; /* this store's share of the indices: blocks b of SF_STORE_SHARE_BLOCK indices with
+  int32_t share_index, share_count; /* this store's share of the indices: blocks b of share_block indices with
                                        b % share_count == share_index; share_count 0 = 1 = all of them */
+  int64_t share_block;              /* 0: SF_STORE_SHARE_BLOCK */
   int64_t size_bytes_max;           /* the file may not grow beyond this (whole pages); 0 = no limit */
 };
 
@@ -176,8 +178,9 @@ struct sf_store_merge_report {
   char first_conflict[256]; /* one line; "" without conflicts */
 };
 /* Joins stores of one campaign, in order, into a new file that holds all shares; the inputs are not changed. Inputs of another campaign are
- * refused with SF_EUSAGE. The output appears whole or not at all. */
+ * refused with SF_EUSAGE. one_folder: they wrote findings below one folder, and the output notes where. The output appears whole or not at
+ * all. */
 enum sf_status sf_store_merge(struct sf_store_merge_report *report, const char *out_path, const char *const *in_paths, int32_t in_count,
-                              struct sf_error *error) SF_MUST_USE;
+                              bool one_folder, struct sf_error *error) SF_MUST_USE;
 
 #endif

@@ -27,6 +27,7 @@ struct sf_store {
   char *feature_text;
   int32_t feature_count;
   int32_t share_index, share_count;
+  int64_t share_block;
   int64_t high_water;
   int64_t batch_high_water;    /* high_water before the open batch: what a rollback goes back to */
   struct sf_store_range *lost; /* handed out by an earlier process, not judged; ascending */

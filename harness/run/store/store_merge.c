@@ -1,5 +1,6 @@
 /* Joining stores. */
 #include "harness/base/alloc.h"
+#include "harness/base/system/directories.h"
 #include "harness/base/assert.h"
 #include "harness/base/bytes.h"
 #include "harness/run/store/store_internal.h"
@@ -14,6 +15,7 @@ struct merge {
   struct sf_store *out, *in;
   struct sf_store_merge_report *report;
   struct sf_error *error;
+  bool one_folder;
   bool has_merged; /* an input is in `out` already */
 };
 
@@ -96,7 +98,12 @@ static enum sf_status merge_verdict(void *context, const struct sf_store_verdict
 
 static enum sf_status merge_finding(void *context, const struct sf_store_finding *finding) {
   const struct merge *merge = context;
-  return sf_store_add_finding(merge->out, finding, merge->error);
+  char folder[SF_PATH_TEXT] = "";
+  enum sf_status status = sf_store_add_finding(merge->out, finding, merge->error);
+  if (status != SF_OK || !merge->one_folder || finding->folder == NULL) return status;
+  status = sf_store_folder(merge->out, folder, sizeof folder, finding->signature, merge->error);
+  if (status != SF_OK || *folder != '\0') return status; /* an earlier input's */
+  return sf_store_set_folder(merge->out, finding->signature, finding->folder, merge->error);
 }
 
 static enum sf_status merge_further(void *context, const struct sf_store_further *further) {
@@ -192,10 +199,10 @@ static enum sf_status output_publish(const char *part_path, const char *out_path
 }
 
 enum sf_status sf_store_merge(struct sf_store_merge_report *report, const char *out_path, const char *const *in_paths, int32_t in_count,
-                              struct sf_error *error) {
+                              bool one_folder, struct sf_error *error) {
   SF_ASSERT_LT(0, in_count);
   struct sf_store_merge_report counts = {0};
-  struct merge merge = {.report = &counts, .error = error};
+  struct merge merge = {.report = &counts, .one_folder = one_folder, .error = error};
   struct sf_text part_path = {0};
   enum sf_status status = SF_OK;
   if (access(out_path, F_OK) == 0) return sf_error_set(error, SF_EUSAGE, "%s: exists already", out_path);

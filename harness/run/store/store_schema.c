@@ -37,14 +37,17 @@ static void features_text(struct sf_text *out, const struct sf_store_options *op
 }
 
 static void share_text(char *out, size_t out_size, const struct sf_store_options *options) {
-  snprintf(out, out_size, "%d/%d", options->share_index, options->share_count == 0 ? 1 : options->share_count);
+  const int64_t block = options->share_block;
+  const int length = snprintf(out, out_size, "%d/%d", options->share_index, options->share_count == 0 ? 1 : options->share_count);
+  if (block != 0 && block != SF_STORE_SHARE_BLOCK && options->share_count > 1)
+    snprintf(out + length, out_size - (size_t)length, " of %" PRId64, block);
 }
 
 enum sf_status sf_store_schema_create(struct sf_store *store, const struct sf_store_options *options, struct sf_error *error) {
   static const char insert[] = "INSERT INTO meta(key, value) VALUES('campaign', coalesce(?, '')), ('features', coalesce(?, '')),"
                                " ('share', ?), ('high_water', 0)";
   struct sf_text features = {0};
-  char share[32], identity[96];
+  char share[64], identity[96];
   features_text(&features, options);
   share_text(share, sizeof share, options);
   snprintf(identity, sizeof identity, "PRAGMA application_id = %d; PRAGMA user_version = %d;", APPLICATION_ID, SF_STORE_VERSION);
@@ -118,8 +121,10 @@ enum sf_status sf_store_meta_read(struct sf_store *store, struct sf_error *error
   if (status == SF_OK) status = meta_text(store, &store->features, "features", error);
   if (status == SF_OK) status = meta_text(store, &store->share, "share", error);
   if (status == SF_OK) status = feature_names_split(store, error);
-  if (status == SF_OK && (sscanf(store->share, "%" SCNd32 "/%" SCNd32, &store->share_index, &store->share_count) != 2 ||
-                          store->share_index < 0 || store->share_index >= store->share_count)) {
+  store->share_block = SF_STORE_SHARE_BLOCK;
+  if (status == SF_OK && (sscanf(store->share, "%" SCNd32 "/%" SCNd32 " of %" SCNd64, &store->share_index, &store->share_count,
+                                 &store->share_block) < 2 ||
+                          store->share_index < 0 || store->share_index >= store->share_count || store->share_block < 1)) {
     status = sf_error_set(error, SF_EINPUT, "%s: damaged: meta.share", store->path);
   }
   if (status == SF_OK) {
@@ -149,7 +154,7 @@ static enum sf_status lines_compare(const char *path, const char *what, const ch
 
 enum sf_status sf_store_meta_compare(const struct sf_store *store, const struct sf_store_options *options, struct sf_error *error) {
   struct sf_text features = {0};
-  char share[32];
+  char share[64];
   share_text(share, sizeof share, options);
   features_text(&features, options);
   enum sf_status status = features.failed ? sf_error_set(error, SF_ENOMEM, "%s: out of memory", store->path) : SF_OK;

@@ -1,6 +1,7 @@
 #include "harness/run/trial/device_choice.h"
 
 #include "harness/base/assert.h"
+#include "harness/base/system/launched.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -36,7 +37,7 @@ static bool gpu_is_shared(void) {
 }
 
 int32_t sf_process_count(int64_t jobs, int32_t device) {
-  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN) / sf_local_size();
   const long most = device == SF_DEVICE_CPU ? INT32_MAX : gpu_is_shared() ? GPU_WORKERS_DEFAULT : 1;
   return jobs ? (int32_t)jobs : cores < 1 ? 1 : cores < most ? (int32_t)cores : (int32_t)most;
 }

@@ -249,7 +249,7 @@ static void test_store_merge_joins_and_counts_duplicates(void **state) {
   struct sf_store_merge_report report;
   store_make(f->path, 10, 30, 25, "s");
   store_make(f->other, 0, 12, 3, "s");
-  assert_int_equal(sf_store_merge(&report, f->joined, inputs, 2, NULL), SF_OK);
+  assert_int_equal(sf_store_merge(&report, f->joined, inputs, 2, false, NULL), SF_OK);
   assert_int_equal(report.verdicts, 30);
   assert_int_equal(report.duplicates, 2);
   assert_int_equal(report.conflicts, 0);
@@ -298,7 +298,7 @@ static void test_store_merge_joins_the_pairs_that_ran(void **state) {
       commit_ok(store);
       sf_store_close(store);
     }
-    assert_int_equal(sf_store_merge(&report, f->joined, inputs, 2, NULL), SF_OK);
+    assert_int_equal(sf_store_merge(&report, f->joined, inputs, 2, false, NULL), SF_OK);
     struct sf_store *joined = open_ok(f->joined, SF_STORE_READ);
     pairs_are(joined, table[i].joined);
     assert_string_equal(sf_store_campaign(joined), campaign);
@@ -349,7 +349,7 @@ static void test_store_merge_rows_of_many_cut_otherwise(void **state) {
     commit_ok(store);
     sf_store_close(store);
   }
-  assert_int_equal(sf_store_merge(&report, f->joined, inputs, 2, NULL), SF_OK);
+  assert_int_equal(sf_store_merge(&report, f->joined, inputs, 2, false, NULL), SF_OK);
   assert_int_equal(report.verdicts, 120);
   assert_int_equal(report.duplicates, 5 + 10 + 1 + 10);
   assert_int_equal(report.conflicts, 1);
@@ -369,7 +369,7 @@ static void test_store_merge_conflict_is_reported_first_kept(void **state) {
   struct sf_store_merge_report report;
   store_make(f->path, 0, 10, 4, "s");
   store_make(f->other, 0, 10, 5, "t");
-  assert_int_equal(sf_store_merge(&report, f->joined, inputs, 2, NULL), SF_OK);
+  assert_int_equal(sf_store_merge(&report, f->joined, inputs, 2, false, NULL), SF_OK);
   assert_int_equal(report.verdicts, 10);
   assert_int_equal(report.duplicates, 8);
   assert_int_equal(report.conflicts, 2);
@@ -394,7 +394,7 @@ static void test_store_merge_what_may_differ_between_machines_is_no_conflict(voi
     store_make(f->path, 0, 10, 4, "s");
     store_make(f->other, 0, 10, 4, "s");
     execute(f->other, rows[i].change);
-    assert_int_equal(sf_store_merge(&report, f->joined, inputs, 2, NULL), SF_OK);
+    assert_int_equal(sf_store_merge(&report, f->joined, inputs, 2, false, NULL), SF_OK);
     if (report.conflicts != rows[i].conflicts)
       fail_msg("%s: %d conflicts: %s", rows[i].change, (int)report.conflicts, report.first_conflict);
     for (int which = 0; which < 3; which++) sf_store_remove_files(((const char *const[]){f->path, f->other, f->joined})[which]);
@@ -405,7 +405,7 @@ static void merge_refused(const struct fixture *f, const char *out_path, enum sf
   const char *const inputs[] = {f->path, f->other};
   struct sf_store_merge_report report = {.verdicts = -1};
   struct sf_error error = {0};
-  assert_int_equal(sf_store_merge(&report, out_path, inputs, 2, &error), status);
+  assert_int_equal(sf_store_merge(&report, out_path, inputs, 2, false, &error), status);
   assert_non_null(strstr(error.text, text));
   assert_int_equal(report.verdicts, -1);
   assert_int_equal(file_count(f), files);

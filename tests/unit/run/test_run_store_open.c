@@ -184,7 +184,7 @@ static void test_store_open_without_reasons_is_read_and_upgraded(void **state) {
   integrity_is_ok(f->path);
   const char *const paths[] = {f->path};
   struct sf_store_merge_report report;
-  assert_int_equal(sf_store_merge(&report, f->joined, paths, 1, NULL), SF_OK);
+  assert_int_equal(sf_store_merge(&report, f->joined, paths, 1, false, NULL), SF_OK);
   assert_int_equal(query(f->joined, "SELECT count(*) FROM verdict WHERE reason = 'no memory'"), 1);
 }
 
@@ -269,7 +269,7 @@ static void test_store_merge_takes_a_store_of_version_2(void **state) {
   struct sf_store_merge_report report;
   make_version_2(f->path);
   sf_store_close(open_ok(f->other, SF_STORE_CREATE));
-  assert_int_equal(sf_store_merge(&report, f->joined, paths, 2, NULL), SF_OK);
+  assert_int_equal(sf_store_merge(&report, f->joined, paths, 2, false, NULL), SF_OK);
   assert_int_equal(report.verdicts, 1);
   assert_int_equal(query(f->joined, "PRAGMA user_version"), 9);
   assert_int_equal(query(f->joined, "SELECT count(*) FROM finding WHERE diagnosis IS NULL"), 1);

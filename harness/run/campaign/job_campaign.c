@@ -1,0 +1,145 @@
+#include "harness/run/campaign/job_campaign.h"
+
+#include "harness/base/alloc.h"
+#include "harness/base/bytes.h"
+#include "harness/base/system/clock.h"
+#include "harness/run/campaign/standing.h"
+#include "harness/run/store/store.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BLOCK_LEAST = 32 };
+enum { LOOK_MS = 100 };
+static const double MISSING_SECONDS = 60; /* a process that has no store so long after the first one has ended will have none */
+
+int64_t sf_job_campaign_block(const struct sf_campaign_options *options) {
+  if (options->pool.operations) return SF_STORE_SHARE_BLOCK; /* thousands a second */
+  return (BLOCK_LEAST + options->layouts - 1) / options->layouts * options->layouts;
+}
+
+/* The stores of the shares, by process; items NULL: no memory. */
+struct shares {
+  char **paths;
+  int32_t count;
+};
+
+static void shares_destroy(struct shares *shares) {
+  for (int32_t i = 0; shares->paths != NULL && i < shares->count; i++) sf_free(shares->paths[i]);
+  sf_free(shares->paths);
+}
+
+static bool shares_create(struct shares *out, const char *path, int32_t count) {
+  *out = (struct shares){sf_alloc((size_t)count * sizeof *out->paths), count};
+  bool fits = out->paths != NULL;
+  for (int32_t i = 0; fits && i < count; i++) {
+    struct sf_text text = {0};
+    sf_text_append(&text, "%s.%d-of-%d", path, i + 1, count);
+    out->paths[i] = text.data;
+    fits = !text.failed;
+  }
+  return fits;
+}
+
+/* A campaign of few cases has none for the last processes. */
+static bool has_cases(const struct sf_campaign_options *options, int32_t process) {
+  return options->cases > process * options->share_block;
+}
+
+/* --- waiting for the others ------------------------------------------------------------------------------------- */
+
+enum end { END_NOT_YET, END_SOUND, END_LOST };
+
+/* cases_run: of a process that has ended, or was lost, is increased by what it ran. */
+static enum end end_of(const char *path, double waited, int64_t *cases_run) {
+  struct sf_standing standing;
+  struct sf_error error;
+  if (access(path, F_OK) != 0) return waited > MISSING_SECONDS ? END_LOST : END_NOT_YET;
+  if (sf_standing_read(&standing, path, &error) != SF_OK) return waited > MISSING_SECONDS ? END_LOST : END_NOT_YET; /* it is being made */
+  if (standing.state == SF_CAMPAIGN_RUNNING || (standing.state == SF_CAMPAIGN_ENDED && sf_store_has_writer(path))) return END_NOT_YET;
+  *cases_run += standing.cases_run > 0 ? standing.cases_run : 0;
+  return standing.state == SF_CAMPAIGN_ENDED ? END_SOUND : END_LOST;
+}
+
+/* Returns how many were lost, or -1 after a stop; counts the cases that they have run. */
+static int32_t wait_for_others(const struct sf_campaign_options *options, const struct shares *shares, int64_t *cases_run) {
+  const struct timespec look = {0, LOOK_MS * 1000000L};
+  struct sf_watch watch = {0};
+  int32_t lost = 0;
+  for (int32_t i = 1; i < shares->count && has_cases(options, i); i++) {
+    enum end end;
+    while ((end = end_of(shares->paths[i], sf_watch_seconds(&watch), cases_run)) == END_NOT_YET) {
+      if (sf_campaign_is_stopped(options)) return -1;
+      nanosleep(&look, NULL);
+    }
+    lost += end == END_LOST;
+  }
+  return lost;
+}
+
+/* --- joining ---------------------------------------------------------------------------------------------------- */
+
+/* Joins the shares that are there, and what an earlier job has joined, into a new file that takes the place of `whole`. */
+static enum sf_status join(const struct shares *shares, const char *whole, struct sf_error *error) {
+  struct sf_store_merge_report report;
+  struct sf_text fresh = {0};
+  const char **inputs = sf_alloc((size_t)(shares->count + 1) * sizeof *inputs);
+  int32_t count = 0;
+  sf_text_append(&fresh, "%s.joined", whole);
+  enum sf_status status = fresh.failed || inputs == NULL ? sf_error_set(error, SF_ENOMEM, "%s: out of memory", whole) : SF_OK;
+  if (status == SF_OK) {
+    for (int32_t i = 0; i < shares->count; i++)
+      if (access(shares->paths[i], F_OK) == 0) inputs[count++] = shares->paths[i];
+    if (access(whole, F_OK) == 0) inputs[count++] = whole;
+    sf_store_remove_files(fresh.data); /* of a process that was killed here */
+    status = sf_store_merge(&report, fresh.data, inputs, count, true, error);
+  }
+  if (status == SF_OK && rename(fresh.data, whole) != 0) status = sf_error_set(error, SF_EIO, "%s: %s", whole, sf_errno_text(errno).text);
+  sf_text_destroy(&fresh);
+  sf_free(inputs);
+  return status;
+}
+
+/* Tells the whole campaign, and runs what is left of its cases. What time cut off stays as it is. */
+static enum sf_status run_the_rest(struct sf_campaign_options *options, struct sf_campaign_result *result, int64_t cases_run,
+                                   struct sf_error *error) {
+  options->share_index = options->share_count = 0;
+  options->resume = true;
+  if (options->seconds > 0) options->cases = 1; /* it has run */
+  const enum sf_status status = sf_campaign_run(options, result, error);
+  result->cases_run += cases_run;
+  return status;
+}
+
+enum sf_status sf_job_campaign_run(struct sf_campaign_options *options, struct sf_campaign_result *result, int32_t *lost,
+                                   struct sf_error *error) {
+  struct shares shares;
+  char whole[SF_PATH_TEXT];
+  const double begin = sf_clock_seconds();
+  int64_t cases_run = 0;
+  enum sf_status status = SF_OK;
+  const bool is_first = options->share_index == 0;
+  *lost = 0;
+  snprintf(whole, sizeof whole, "%s", options->store_path);
+  memset(result, 0, sizeof *result);
+  if (!shares_create(&shares, whole, options->share_count)) status = sf_error_set(error, SF_ENOMEM, "%s: out of memory", whole);
+  if (status == SF_OK && !is_first) options->progress = false; /* the first one speaks for the job */
+  if (status == SF_OK && has_cases(options, options->share_index)) {
+    snprintf(options->store_path, sizeof options->store_path, "%s", shares.paths[options->share_index]);
+    status = sf_campaign_run(options, result, error);
+  }
+  if (status == SF_OK && is_first && !result->interrupted) *lost = wait_for_others(options, &shares, &cases_run);
+  if (*lost < 0) result->interrupted = true;
+  if (status == SF_OK && is_first && !result->interrupted) {
+    status = join(&shares, whole, error);
+    snprintf(options->store_path, sizeof options->store_path, "%s", whole);
+    if (status == SF_OK) status = run_the_rest(options, result, cases_run + result->cases_run, error);
+    result->seconds = sf_clock_seconds() - begin;
+    if (result->cases_run == result->summary.cases) result->seconds_all = result->seconds;
+  }
+  shares_destroy(&shares);
+  return status;
+}

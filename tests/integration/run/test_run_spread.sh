@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Processes that a launcher has started run one campaign together, whatever becomes of one of them. Launchers are known by what they put into the environment.
+source tests/integration/common.bash
+options=(--set model.layers=1 --set train.steps=1 --max-ranks 2 --jobs 1 --seed 5 --cases 80 --layouts 8 --shrink-budget 0 --plant rowparallel-bias-xtp)
+
+process() { # RANK SIZE ARGUMENT...: one process of a job, as Slurm starts it
+  local rank=$1 size=$2
+  shift 2
+  SLURM_PROCID=$rank SLURM_STEP_NUM_TASKS=$size SLURM_STEP_TASKS_PER_NODE=$size "$SHARDFUZZ" fuzz "${options[@]}" "$@" >"$work/$rank.out" 2>"$work/$rank.err"
+}
+verdicts() { # STORE: index, verdict and class of each case
+  python3 - "$1" <<'PYTHON'
+import sqlite3, sys
+for index, count, verdict, cls in sqlite3.connect(sys.argv[1]).execute("SELECT idx, count, verdict, class FROM verdict ORDER BY idx"):
+    for i in range(max(count, 1)):
+        print(index + i, verdict, cls)
+PYTHON
+}
+same_verdicts() { # STORE
+  verdicts "$1" >"$work/seen" && cmp "$work/alone" "$work/seen"
+}
+has_a_case() { [ -e "$1" ] && "$SHARDFUZZ" status "$1" --json >"$work/stdout" 2>/dev/null && [ "$(json 'j["cases"]')" -gt 0 ] 2>/dev/null; }
+
+run 1 fuzz "${options[@]}" --out "$work/alone.d" --store "$work/alone.sqlite"
+verdicts "$work/alone.sqlite" >"$work/alone"
+check "every case has a verdict" [ "$(wc -l <"$work/alone")" -eq 80 ]
+
+# --- a job of three --------------------------------------------------------------------------------------------------
+store=$work/job/campaign-job.sqlite
+for rank in 1 2; do process $rank 3 --out "$work/job" & done
+process 0 3 --out "$work/job"
+check "the first process tells findings" [ $? -eq 1 ]
+wait
+check "it has the verdicts of one process" same_verdicts "$store"
+check "each process has run something" [ -s "$store.1-of-3" -a -s "$store.2-of-3" -a -s "$store.3-of-3" ]
+check "the first process tells of all" grep -q '^80 cases in .*: ' "$work/0.out"
+check "the others are silent" [ ! -s "$work/1.out" ]
+findings=$(grep -c 'findings\|distinct' "$work/0.out")
+check "findings have folders" [ "$findings" -gt 0 ]
+check "the folders are there" test -e "$(grep -o "$work/job/[^ ]*$" "$work/0.out" | head -1)/case.json"
+
+# --- a job that goes on ----------------------------------------------------------------------------------------------
+options+=(--resume)
+process 1 3 --out "$work/job"
+process 2 3 --out "$work/job"
+process 0 3 --out "$work/job"
+check "there was nothing left" grep -q ', 0 of them now' "$work/0.out"
+check "the verdicts are the same" same_verdicts "$store"
+
+# --- a process is killed: the first one runs what it has left --------------------------------------------------------------
+store=$work/lost.sqlite
+process 1 2 --store "$store" --out "$work/lost" &
+pid=$!
+check "the process begins" within 100 has_a_case "$store.2-of-2"
+pkill -KILL -P $pid
+wait 2>/dev/null
+process 0 2 --store "$store" --out "$work/lost"
+check "the campaign has all verdicts" same_verdicts "$store"
+
+# --- a store that is there is not overwritten ------------------------------------------------------------------------------
+options=("${options[@]/--resume/}")
+options=(${options[@]})
+process 0 2 --store "$store" --out "$work/lost"
+check "a new campaign is refused" [ $? -eq 2 ]
+check "with a reason" grep -q 'exists' "$work/0.err"
+finish
