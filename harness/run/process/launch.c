@@ -9,6 +9,7 @@
 #include "harness/comm/nccl.h"
 #include "harness/run/process/process.h"
 #include "harness/run/process/rank_page.h"
+#include "harness/run/process/subject.h"
 #include "harness/run/trial/chunk_log.h"
 #include "harness/run/trial/engine.h"
 #include "harness/worker/confine.h"
@@ -177,6 +178,7 @@ static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_process_page *page, 
     struct sf_chunk_log record = {0};
     const bool root = job.diagnose && sf_mpi_rank(mpi) == 0;
     sf_engine_run(engine, &job.c, root ? &record : NULL, &message.result.outcome);
+    sf_outcome_turn_to_wanted(&message.result.outcome, &job);
     if (root) sf_engine_diagnose(engine, &job.c, &record, &message.result.outcome);
     sf_chunk_log_destroy(&record);
     message.failed = sf_outcome_breaks_ranks(&message.result.outcome);

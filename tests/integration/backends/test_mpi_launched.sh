@@ -16,6 +16,8 @@ run 0 gate --launcher "$launcher" --corpus "$work/corpus" --cases 10 --seed 5 --
 is_json '[j["passed"], j["corpus"], j["campaign"]["passed"] + j["campaign"]["inconclusive"], j["campaign"]["passed"] >= 5]' '[True, 1, 10, True]'
 run 1 fuzz --launcher "$launcher" --cases 8 --seed 5 --max-ranks 4 "${flat[@]}" --plant rowparallel-bias-xtp --set layout.tp=2 --set model.bias=true --out "$work/plant"
 replay_line "$work/plant" " --launcher '$launcher'"
+check "further culprits of a case are confirmed" [ -z "$(find "$work/plant" -name 'flaky*')" ]
+check "there are some" [ "$(find "$work/plant" -name case.json | wc -l)" -gt 1 ]
 run 0 power --launcher "$launcher" --plant rowparallel-bias-xtp --cases 60 --clean 5 --seed 5 --max-ranks 4 --shrink-budget 60 --json
 # Mutants act on every rank's communicator: found, and proven equivalent by what all ranks received.
 run 0 power --launcher "$launcher" --plant mutant:row_parallel_linear.fwd.all_reduce:op-avg \
