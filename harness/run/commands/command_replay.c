@@ -205,6 +205,7 @@ static int run_in_worker(const struct sf_case *c, const struct replay_flags *fla
   if (status == SF_OK && flags->script && *result.script)
     status = sf_bytes_write_file(flags->script, result.script, strlen(result.script), &error);
   if (status == SF_OK && pool->evidence) sf_evidence_read(&evidence, pool->evidence);
+  if (status == SF_OK && flags->reports.html) sf_case_show_simulated(&evidence, &result.outcome, &job, pool);
   const int code = status != SF_OK ? sf_exit_failure(status, &error) : report(c, &result.outcome, &evidence, flags);
   if (flags->script && !*result.script) sf_complain("there is no script: nothing was found, or the worker writes none");
   if (pool->evidence) fclose(pool->evidence);

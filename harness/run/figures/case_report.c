@@ -7,6 +7,22 @@
 #include <stdio.h>
 #include <string.h>
 
+void sf_case_show_simulated(struct sf_evidence *evidence, const struct sf_outcome *outcome, const struct sf_job *job,
+                            const struct sf_pool_options *pool) {
+  static struct sf_job_result result;
+  struct sf_pool_options simulated = *pool;
+  const bool has_tensor = outcome->verdict == SF_VERDICT_FINDING && !sf_class_cuts_off(outcome->cls);
+  if (!pool->launcher || !has_tensor || sf_subject_of(&job->c) != &sf_subject_layers) return;
+  simulated.processes = 1;
+  simulated.launcher = NULL;
+  simulated.nccl = false;
+  simulated.evidence = tmpfile();
+  if (!simulated.evidence) return;
+  if (sf_pool_run_one(&simulated, job, &result) == SF_OK && strcmp(result.outcome.shrink_key, outcome->shrink_key) == 0)
+    sf_evidence_read(evidence, simulated.evidence);
+  fclose(simulated.evidence);
+}
+
 enum sf_status sf_case_show(struct sf_evidence *evidence, struct sf_outcome *outcome, struct sf_job *job,
                             const struct sf_pool_options *pool, struct sf_error *error) {
   static struct sf_job_result result;
@@ -23,6 +39,7 @@ enum sf_status sf_case_show(struct sf_evidence *evidence, struct sf_outcome *out
     if (single.evidence) sf_evidence_read(evidence, single.evidence);
   }
   if (single.evidence) fclose(single.evidence);
+  if (status == SF_OK) sf_case_show_simulated(evidence, outcome, job, pool);
   return status;
 }
 

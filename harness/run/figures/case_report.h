@@ -12,6 +12,11 @@
 enum sf_status sf_case_show(struct sf_evidence *evidence, struct sf_outcome *outcome, struct sf_job *job,
                             const struct sf_pool_options *pool, struct sf_error *error) SF_MUST_USE;
 
+/* Of a finding in a tensor that a launched set of ranks showed, which keep what they saw to themselves: lets simulated ranks run the job,
+ * which must diagnose, and takes their evidence if they fail in the same way. Nothing happens to other outcomes. */
+void sf_case_show_simulated(struct sf_evidence *evidence, const struct sf_outcome *outcome, const struct sf_job *job,
+                            const struct sf_pool_options *pool);
+
 /* What is told of a case beside its outcome. */
 struct sf_case_told {
   const char *name;                   /* the heading: a signature, or the path */

@@ -17,6 +17,10 @@ is_json '[j["passed"], j["corpus"], j["campaign"]["passed"] + j["campaign"]["inc
 run 1 fuzz --launcher "$launcher" --cases 8 --seed 5 --max-ranks 4 "${flat[@]}" --plant rowparallel-bias-xtp --set layout.tp=2 --set model.bias=true --out "$work/plant"
 replay_line "$work/plant" " --launcher '$launcher'"
 check "further culprits of a case are confirmed" [ -z "$(find "$work/plant" -name 'flaky*')" ]
+min=$(find "$work/plant" -name min.json | head -1)
+run 1 replay "$min" --launcher "$launcher" --html "$work/launched.html"
+run 1 replay "$min" --html "$work/simulated.html"
+check "a page of launched ranks has the pictures of simulated ones" [ "$(grep -o '<svg' "$work/launched.html" | wc -l)" -eq "$(grep -o '<svg' "$work/simulated.html" | wc -l)" ]
 check "there are some" [ "$(find "$work/plant" -name case.json | wc -l)" -gt 1 ]
 run 0 power --launcher "$launcher" --plant rowparallel-bias-xtp --cases 60 --clean 5 --seed 5 --max-ranks 4 --shrink-budget 60 --json
 # Mutants act on every rank's communicator: found, and proven equivalent by what all ranks received.
