@@ -38,17 +38,22 @@ static double distance_of(float want, float got) {
   return isnan(distance) ? isfinite(want) ? INFINITY : 0 : distance;
 }
 
-static void add_shard(struct sf_picture *picture, const struct sf_tensor_view *view, const struct sf_view_shard *shard, double *worst) {
+void sf_picture_add(struct sf_picture *picture, int64_t row, int64_t col, float want, float got, double allowed) {
+  const int32_t cell = sf_picture_cell(picture, row, col), worst = picture->worst_cell;
+  const double distance = distance_of(want, got);
+  const bool is_first = isnan(picture->allowed[cell]);
+  picture->has_values = true;
+  if (!is_first && distance <= distance_of(picture->want[cell], picture->got[cell])) return;
+  if (worst < 0 || distance > distance_of(picture->want[worst], picture->got[worst])) picture->worst_cell = cell;
+  picture->want[cell] = want;
+  picture->got[cell] = got;
+  picture->allowed[cell] = (float)allowed;
+}
+
+static void add_shard(struct sf_picture *picture, const struct sf_tensor_view *view, const struct sf_view_shard *shard) {
   for (int64_t k = 0; k < shard->count; k++) {
     const int64_t at = shard->at[k], row = at / view->shape.cols;
-    const int32_t cell = sf_picture_cell(picture, row, at % view->shape.cols);
-    const double distance = distance_of(view->x[at], shard->data[k]);
-    const bool is_first = isnan(picture->allowed[cell]);
-    if (!is_first && distance <= distance_of(picture->want[cell], picture->got[cell])) continue;
-    picture->want[cell] = view->x[at];
-    picture->got[cell] = shard->data[k];
-    picture->allowed[cell] = (float)sf_view_allowed(view, row);
-    if (distance > *worst) *worst = distance, picture->worst_cell = cell;
+    sf_picture_add(picture, row, at % view->shape.cols, view->x[at], shard->data[k], sf_view_allowed(view, row));
   }
 }
 
@@ -62,9 +67,8 @@ static void add_holders(struct sf_picture *picture, const struct sf_tensor_view 
 }
 
 void sf_picture_of_view(struct sf_picture *picture, const struct sf_tensor_view *view) {
-  double worst = -1;
   if (picture->shape.rows != view->shape.rows || picture->shape.cols != view->shape.cols || !view->x) return;
   if (picture->holders_all == 0) add_holders(picture, view);
   picture->has_values = view->shard_count > 0;
-  for (int32_t i = 0; i < view->shard_count; i++) add_shard(picture, view, &view->shards[i], &worst);
+  for (int32_t i = 0; i < view->shard_count; i++) add_shard(picture, view, &view->shards[i]);
 }

@@ -35,6 +35,8 @@ void sf_picture_hold(const struct sf_picture *picture, struct sf_picture_holder 
 static inline bool sf_picture_holds(const struct sf_picture_holder *holder, int32_t cell) {
   return holder->cells[cell / 64] >> cell % 64 & 1;
 }
+/* Fills in an element of the picture's shape; of a cell's elements the one that is off by most stays. */
+void sf_picture_add(struct sf_picture *picture, int64_t row, int64_t col, float want, float got, double allowed);
 /* Fills in the values of a view of the picture's shape; its shards become holders where none was added before. */
 void sf_picture_of_view(struct sf_picture *picture, const struct sf_tensor_view *view);
 

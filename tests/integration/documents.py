@@ -46,6 +46,7 @@ WHEEL = "needs what ci/package.sh builds: tests/integration/repository/test_pack
 INSTALLS = "installs packages"
 BUILDS = "installs packages and builds"
 # By document: (command, reason).
+SPREAD = "takes a cluster; integration.test_run_spread runs a job of three processes"
 NOT_RUN = {
     ("README.md", "ci/fuzz.sh"): BUILDS,
     ("README.md", "ci/test.sh"): "runs this test",
@@ -100,6 +101,8 @@ NOT_RUN = {
     ("harness/docs/transformers.md", "build/shardfuzz fuzz --target transformers --time 10m"): TRANSFORMERS,
     ("harness/docs/transformers.md", "build/shardfuzz replay corpus/regress/transformers/norm-without-plan.json"): TRANSFORMERS,
     ("harness/docs/transformers.md", "build-transformers/bin/python corpus/regress/transformers/norm-without-plan.py"): TRANSFORMERS,
+    ("harness/docs/mpi-slurm.md", "mpirun -n 64 build/shardfuzz fuzz --time 8h --out findings"): SPREAD,
+    ("harness/docs/mpi-slurm.md", "srun -n 64 build/shardfuzz fuzz --time 8h --out findings"): SPREAD,
     ("harness/docs/mpi-slurm.md", "build/shardfuzz fuzz --launcher 'mpirun --oversubscribe -n {n}' --max-ranks 4"): MINUTES,
     ("harness/docs/mpi-slurm.md", "mpirun --oversubscribe -n 4 build/shardfuzz fuzz --backend mpi --time 10m"): MINUTES,
     ("harness/docs/mpi-slurm.md", "build/shardfuzz fuzz --seed 7 --share 1/3 --store job-1.sqlite --time 8h"): SHARES,

@@ -62,7 +62,8 @@ void sf_case_report(struct sf_report *report, const struct sf_case *c, const str
                                                                                        : SF_REPORT_ERROR);
   char ranks[32] = "";
   if (subject->has_ranks) snprintf(ranks, sizeof ranks, ", on %d rank%s", outcome->ranks, outcome->ranks == 1 ? "" : "s");
-  sf_report_fact(report, subject->noun, NULL, "%d of %d judged%s", outcome->checked, outcome->checked + outcome->unchecked, ranks);
+  if (outcome->checked + outcome->unchecked > 0) /* an operation ends with the first wrong element */
+    sf_report_fact(report, subject->noun, NULL, "%d of %d judged%s", outcome->checked, outcome->checked + outcome->unchecked, ranks);
   add_case(report, c, outcome);
   if (c->expect.present)
     sf_report_fact(report, "the file expects", NULL, "%s%s%s, %s", c->expect.verdict, *c->expect.signature ? " " : "", c->expect.signature,

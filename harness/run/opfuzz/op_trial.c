@@ -142,6 +142,15 @@ void sf_op_trial_run(struct sf_op_outcome *outcome, struct sf_op_memory *memory,
   if (measure && outcome->verdict == SF_VERDICT_PASS) measure_all(outcome, memory);
 }
 
+bool sf_op_trial_picture(struct sf_picture *out, const struct sf_op_memory *memory, const struct sf_op_outcome *outcome) {
+  if (outcome->verdict != SF_VERDICT_FINDING || outcome->cls != SF_CLASS_TOLERANCE) return false;
+  const struct sf_op_result result = result_of(memory, outcome->operand);
+  sf_picture_begin(out, (struct sf_shape){result.rows, result.cols});
+  for (int64_t k = 0; k < result.rows * result.cols; k++)
+    sf_picture_add(out, k / result.cols, k % result.cols, (float)result.want[k].v, (float)result.got[k], result.want[k].e);
+  return true;
+}
+
 void sf_op_signature(char *out, size_t size, const struct sf_op *op, const struct sf_op_outcome *outcome) {
   const char *operand = outcome->operand >= 0 ? op->operands[outcome->operand].name : "";
   snprintf(out, size, "%s/%s%s%s", sf_finding_class_name(outcome->cls), op->name, *operand ? "/" : "", operand);

@@ -4,6 +4,7 @@
 
 #include "harness/run/opfuzz/op_memory.h"
 #include "harness/run/opfuzz/op_outcome.h"
+#include "oracles/diagnose/picture.h"
 
 /* What is under test. returns 0, 1 for a case that is not for it, or another number. */
 struct sf_op_runner {
@@ -15,6 +16,10 @@ struct sf_op_runner {
  * operand that is off by most ulps. */
 void sf_op_trial_run(struct sf_op_outcome *outcome, struct sf_op_memory *memory, const struct sf_op_runner *runner,
                      const struct sf_op_target *target, const struct sf_op_case *c, bool measure);
+
+/* Draws the wrong output of the trial just run, which memory still holds. False: the finding is about no output's values, or there is
+ * none. */
+bool sf_op_trial_picture(struct sf_picture *out, const struct sf_op_memory *memory, const struct sf_op_outcome *outcome);
 
 /* "tolerance/norm_fwd/y": what shrinking keeps and findings are counted by. */
 void sf_op_signature(char *out, size_t size, const struct sf_op *op, const struct sf_op_outcome *outcome);

@@ -2,6 +2,7 @@
  * the process draws itself. */
 #include "harness/base/alloc.h"
 #include "harness/base/system/clock.h"
+#include "harness/run/evidence/evidence.h"
 #include "harness/run/opfuzz/op_report.h"
 #include "harness/run/opfuzz/op_table.h"
 #include "harness/run/process/subject.h"
@@ -123,6 +124,16 @@ static enum sf_status open_lab(struct sf_workbench *bench, const char *name, str
   return status;
 }
 
+/* Leaves the wrong output as a picture. */
+static void leave_evidence(const struct sf_workbench *bench, const struct sf_case *c, const struct sf_op_outcome *seen) {
+  static struct sf_picture picture;
+  struct sf_evidence evidence = {0};
+  if (!bench->options->evidence || !sf_op_trial_picture(&picture, &bench->operations->lab.memory, seen)) return;
+  sf_evidence_of_layout(&evidence, c);
+  if (sf_evidence_add_picture(&evidence, "", &picture) == SF_OK) sf_evidence_write(bench->options->evidence, &evidence);
+  sf_evidence_destroy(&evidence);
+}
+
 static void run_one(struct sf_workbench *bench, const struct sf_job *job, struct sf_job_result *result) {
   struct sf_op_lab *lab = &bench->operations->lab;
   struct sf_op_outcome seen;
@@ -136,6 +147,7 @@ static void run_one(struct sf_workbench *bench, const struct sf_job *job, struct
   }
   sf_op_trial_run(&seen, &lab->memory, &lab->runner, lab->target, &c, job->diagnose);
   outcome_from(&result->outcome, sf_op_of(lab->target, &c), &seen);
+  leave_evidence(bench, &job->c, &seen);
   result->outcome.seconds = sf_clock_seconds() - start;
 }
 

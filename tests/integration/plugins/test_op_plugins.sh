@@ -21,6 +21,8 @@ found() {
 }
 
 found epsilon_outside tolerance/norm_fwd/y "rows=1 cols=1"
+run 1 replay "$work/epsilon_outside/tolerance-norm_fwd-y/case.json" --html "$work/page.html"
+check "a page has the wrong output: expected, got and difference" [ "$(grep -o '<svg' "$work/page.html" | wc -l)" -eq 3 ]
 found one_pass_variance tolerance/norm_fwd/y "rows=1 cols=2"
 found softmax_no_max tolerance/softmax_fwd/p "rows=1 cols=1"
 found tail_skipped unwritten/add/out "count=9"
