@@ -45,8 +45,8 @@ MEASURES = "measures for half an hour: tests/integration/repository/test_plots.s
 WHEEL = "needs what ci/package.sh builds: tests/integration/repository/test_package.sh runs the like"
 INSTALLS = "installs packages"
 BUILDS = "installs packages and builds"
+SPREAD = "takes a cluster: tests/integration/run/test_run_spread.sh runs the like"
 # By document: (command, reason).
-SPREAD = "takes a cluster; integration.test_run_spread runs a job of three processes"
 NOT_RUN = {
     ("README.md", "ci/fuzz.sh"): BUILDS,
     ("README.md", "ci/test.sh"): "runs this test",
