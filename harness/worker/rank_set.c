@@ -26,7 +26,8 @@ enum { LAST_WORDS_MS = 300, CLEAN_MS = 1000 };
 #define X(NAME, text) [SF_WORKER_##NAME] = text,
 static const char *const end_names[] = {X(ANSWERED, "answered") X(REFUSED, "refused") X(FULL, "full") X(RAISED, "raised")
                                             X(ONE_SIDED, "one-sided") X(DIED, "died") X(SILENT, "silent") X(GARBLED, "garbled")
-                                                X(UNSTARTED, "unstarted") X(UNABLE, "unable") X(STOPPED, "stopped")};
+                                                X(UNSTARTED, "unstarted") X(UNABLE, "unable") X(UNUSABLE, "unusable")
+                                                    X(STOPPED, "stopped")};
 #undef X
 
 const char *sf_worker_end_name(enum sf_worker_end end) { return end_names[end]; }

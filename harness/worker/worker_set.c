@@ -127,11 +127,14 @@ static bool take_line(struct sf_rank_set *set, int32_t r, struct sf_worker_repor
   } else if (json_unpack(answer, "{s:s}", "refused", &text) == 0 || json_unpack(answer, "{s:s}", "full", &text) == 0) {
     rank->state = json_object_get(answer, "refused") ? RANK_REFUSED : RANK_FULL;
     if (!*report->text) snprintf(report->text, sizeof report->text, "%s", text);
+  } else if (json_unpack(answer, "{s:s}", "unusable", &text) == 0) {
+    sf_rank_set_fail(set, report, SF_WORKER_UNUSABLE, "%s", text);
   } else if (json_unpack(answer, "{s:s}", "error", &text) == 0) {
     rank->state = RANK_FAILED;
     if (count_state(set, RANK_FAILED, NULL) == 1) snprintf(report->text, sizeof report->text, "%s", text);
   } else {
-    sf_rank_set_fail(set, report, SF_WORKER_GARBLED, "the answer of rank %d has none of ok, refused, full and error: %.160s", r, line);
+    sf_rank_set_fail(set, report, SF_WORKER_GARBLED, "the answer of rank %d has none of ok, refused, full, unusable and error: %.160s", r,
+                     line);
   }
   json_decref(answer);
   return !set->over;

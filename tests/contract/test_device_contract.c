@@ -1,6 +1,8 @@
 /* The device contract: every operation of every variant against a model in fp64, on random shapes, formats and distributions.
  * A bound is written beside each model; u is the unit roundoff of fp32. A result stored in bf16 or fp16 may be off by half an ulp of that
- * more. */
+ * more.
+ *   test_device_contract [DEVICE [SEED [SKIP [ONLY]]]]
+ * DEVICE: the beginning of a variant's name. SKIP, ONLY: patterns of tests' names, with * and ?; an empty SKIP leaves out none. */
 #include "tests/contract/device_fixture.h"
 
 #include <ctype.h>
@@ -568,7 +570,8 @@ int main(int argc, char **argv) {
   const char *kind = argc > 1 && isalpha((unsigned char)*argv[1]) ? argv[1] : "";
   const int next = 1 + (*kind != '\0');
   const char *number = argc > next ? argv[next] : "20240607";
-  if (argc > next + 1) cmocka_set_skip_filter(argv[next + 1]);
+  if (argc > next + 1 && *argv[next + 1]) cmocka_set_skip_filter(argv[next + 1]);
+  if (argc > next + 2) cmocka_set_test_filter(argv[next + 2]);
   const uint64_t seed = strtoull(number, NULL, 10);
   struct fixture variants[] = {{.name = "cpu-loops", .gemm = SF_CPU_GEMM_LOOPS},
                                {.name = "cpu-blas", .gemm = SF_CPU_GEMM_BLAS},

@@ -117,6 +117,9 @@ NOT_RUN = {
     ("harness/docs/megatron.md", "ci/frameworks.sh --python python3 megatron-core"): GPU,
     ("harness/docs/megatron.md", "nvidia-cuda-mps-control -d"): GPU,
     ("harness/docs/megatron.md", "build/shardfuzz fuzz --target megatron-core --device cuda --jobs 8 --time 10m"): GPU,
+    ("harness/docs/torch-train.md", "ci/frameworks.sh --python python3 torch-train"): GPU,
+    ("harness/docs/torch-train.md", "nvidia-cuda-mps-control -d"): GPU,
+    ("harness/docs/torch-train.md", "build/shardfuzz fuzz --target torch-train --device cuda --jobs 3 --time 10m"): GPU,
     ("harness/docs/mpi-slurm.md", "ci/gpu.sh"): GPU,
     ("harness/docs/tolerance.md", "ninja -C build bench_ratio bench_sensitivity"): MEASURES,
     ("harness/docs/tolerance.md", "build/tests/bench/bench_sensitivity --cases 300 --seed 11 --runs 0 --ladder 1 >sensitivity.json"): MEASURES,
@@ -173,7 +176,8 @@ JSON_OF = {
     "worker --json": "echo '{\"ranks\": 4, \"hidden\": 24}' | shardfuzz worker 'python3 targets/samples/worker_mlp.py' --json",
 }
 # Options of other programs that documents name: mpirun, cmake, ninja, the scripts of ci and the benches.
-FOREIGN_OPTIONS = set("--oversubscribe --install --prefix --python --cuda --all --update --array --candidate --objects --make-vocab-size-divisible-by".split())
+FOREIGN_OPTIONS = set("--oversubscribe --install --prefix --python --cuda --all --update --array --candidate --objects --make-vocab-size-divisible-by"
+                      " --te --fp".split())
 # What a document may have at most: (its path, what is counted, how many).
 LIMITS = [("README.md", "words", 1000), ("harness/docs/overview.md", "bytes", 8192)]
 WIDTH_WANTED, WIDTH = 100, 110

@@ -16,7 +16,7 @@ import worker_mlp  # noqa: E402
 RANK, RANKS = worker_mlp.RANK, worker_mlp.RANKS
 DESCRIBE = {"name": "faulty", "draws": 2,
             "fields": {**worker_mlp.DESCRIBE["fields"],
-                       "fault": {"choices": ["none", "stdout", "silent", "silent-once", "nap", "alive", "slow", "other-id", "garbage", "no-object", "empty", "endless", "fill",
+                       "fault": {"choices": ["none", "stdout", "silent", "silent-once", "nap", "alive", "slow", "other-id", "garbage", "no-object", "empty", "endless", "fill", "unusable",
                                              "crash", "exit", "raise", "one-sided", "one-sided-exit", "child", "twice", "late", "refuse", "disagree",
                                              "truncate", "no-file", "nan", "unperturbed", "greedy", "loop", "fifo", "directory", "socket", "forbidden",
                                              "no-folder", "other-folder", "closed-folder", "no-work-folder", "no-reference",
@@ -106,6 +106,8 @@ def run(links, fault, request, _):
     """The sample's run, unless the framework does not want to."""
     if fault == "raise":
         raise ValueError("this configuration is wrong")
+    if fault == "unusable":
+        raise worker_mlp.worker.Unusable("the service of GPU 0 is gone")
     if fault in ("refuse", "disagree"):
         raise worker_mlp.worker.Refused("not today")
     perturbed = 0 if fault == "unperturbed" else request.get("draw", -1) + 1

@@ -6,7 +6,7 @@ import unittest
 
 from shardfuzz.megatron import layout as cuts
 from megatron_core_target.fields import defaults
-from shardfuzz.megatron.names import parameter_place
+from shardfuzz.megatron.names import Names, parameter_place
 
 LAYOUT = defaults()["layout"]
 SIZES = [dict(LAYOUT, tp=tp, cp=cp, dp=dp, pp=pp, etp=tp, sp=tp > 1 and sp)
@@ -75,11 +75,20 @@ class LayoutTest(unittest.TestCase):
         place = parameter_place("decoder.layers.0.mlp.linear_fc1.weight", [8, 4], CONFIG, cuts.layout_of(dict(LAYOUT, tp=2), 1))
         self.assertEqual(place, {"shape": [16, 4], "index": [[[4, 4], [12, 4]], [[0, 4]]]})
 
+    def test_names_of_experts_are_global(self):
+        chunk = types.SimpleNamespace(decoder=types.SimpleNamespace(layers=[types.SimpleNamespace(layer_number=3)]), share_embeddings_and_output_weights=False)
+        names = Names(chunk, types.SimpleNamespace(num_moe_experts=8), cuts.layout_of(dict(LAYOUT, dp=4, ep=4), 2))
+        rows = {"local_experts.1.linear_fc1.weight": "local_experts.5.linear_fc1.weight", "linear_fc1.weight1": "linear_fc1.weight5", "linear_fc2.bias0": "linear_fc2.bias4"}
+        for local, name in rows.items():
+            self.assertEqual(names.of(f"decoder.layers.0.mlp.experts.{local}"), f"decoder.layers.2.mlp.experts.{name}")
+        self.assertEqual(names.of("decoder.layers.0.mlp.linear_fc1.weight"), "decoder.layers.2.mlp.linear_fc1.weight")
+
 
 # Global name -> shape with the whole size where the cut is, 0 elsewhere.
 PARAMETERS = {
     "embedding.word_embeddings.weight": (32, 0), "decoder.layers.3.mlp.linear_fc1.bias": (16,), "decoder.layers.3.mlp.linear_fc2.weight": (0, 16),
     "decoder.layers.0.mlp.experts.local_experts.3.linear_fc1.weight": (16, 0), "decoder.layers.0.self_attention.linear_qkv.weight": (48, 0),
+    "decoder.layers.0.mlp.experts.linear_fc1.weight3": (16, 0), "decoder.layers.0.mlp.experts.linear_fc2.weight3": (0, 16),
     "decoder.layers.0.mlp.experts.local_experts.3.linear_fc2.weight": (0, 16), "decoder.layers.0.self_attention.in_proj.weight": (104, 0),
     "decoder.layers.0.self_attention.conv1d.weight": (64, 0, 0), "decoder.layers.0.self_attention.core_attention.softmax_offset": (4,),
 }

@@ -12,8 +12,8 @@ WORKER = f"{sys.executable} -m torch_train_target"
 PLANTED = """
 from torch_train_target import program, serving
 sound = program.Data.__init__
-def counts_of_all_ranks(self, case, step, index, ranks):
-    sound(self, case, step, index, ranks)
+def counts_of_all_ranks(self, case, step, index, ranks, device):
+    sound(self, case, step, index, ranks, device)
     self.counts = [count * ranks for count in self.counts]
 program.Data.__init__ = counts_of_all_ranks
 serving.serve()
@@ -45,6 +45,11 @@ class Training(unittest.TestCase):
                                    "--set", "layout.pp=1", "--set", "layout.tp=1", "--out", planted.folder, "--json"], capture_output=True, text=True, check=False)
             found = json.loads(done.stdout.splitlines()[-1])["by_signature"]
             self.assertTrue(any("loss" in one["signature"] and one["diagnosis"]["class"] == "scale" for one in found), (found, done.stderr[-2000:]))
+
+    def test_without_cuda_one_line_and_exit_3(self):
+        done = subprocess.run([SHARDFUZZ, "fuzz", "--target", f"worker:{WORKER}", "--device", "cuda", "--cases", "1"], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (3, 1), done.stderr)
+        self.assertIn("is built without CUDA", done.stderr)
 
     def test_a_script_runs_alone(self):
         from torch_train_target import serving

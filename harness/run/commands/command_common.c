@@ -254,6 +254,13 @@ static enum sf_status check_device(const struct sf_description *description, int
                       sf_description_name(description));
 }
 
+/* Workers inherit where their ranks shall compute, and how many cases of this machine compute there at once. */
+static enum sf_status tell_workers(int32_t device, int32_t jobs) {
+  char text[16];
+  snprintf(text, sizeof text, "%d", jobs * sf_local_size());
+  return setenv("SHARDFUZZ_DEVICE", sf_device_names[device], 1) == 0 && setenv("SHARDFUZZ_JOBS", text, 1) == 0 ? SF_OK : SF_ENOMEM;
+}
+
 enum sf_status sf_common_framework_start(struct sf_common_framework *out, const struct sf_common_flags *flags, const char *target,
                                          struct sf_error *error) {
   memset(out, 0, sizeof *out);
@@ -273,7 +280,7 @@ enum sf_status sf_common_framework_start(struct sf_common_framework *out, const 
                         sf_backend_names[flags->backend]);
   enum sf_status status = sf_shell_launcher_check(out->options.launcher, error);
   if (status == SF_OK) status = sf_framework_command(out->command, sizeof out->command, target, flags->framework_path, error);
-  if (status == SF_OK && setenv("SHARDFUZZ_DEVICE", sf_device_names[flags->device], 1) != 0) status = SF_ENOMEM; /* workers inherit it */
+  if (status == SF_OK) status = tell_workers(flags->device, jobs);
   if (status == SF_OK) status = sf_framework_open(&first_of_framework, &out->options, error);
   if (status == SF_OK) status = check_device(sf_framework_description(first_of_framework), flags->device, error);
   if (status != SF_OK) return status;

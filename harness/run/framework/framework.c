@@ -68,6 +68,7 @@ static const struct {
     [SF_WORKER_GARBLED] = {SF_VERDICT_FINDING, SF_CLASS_PROTOCOL, "", ""},
     [SF_WORKER_UNSTARTED] = {SF_VERDICT_FINDING, SF_CLASS_CRASH, "", ""},
     [SF_WORKER_UNABLE] = {SF_VERDICT_INCONCLUSIVE, 0, "", "the ranks could not be started: "},
+    [SF_WORKER_UNUSABLE] = {SF_VERDICT_INCONCLUSIVE, 0, "", "the machine failed the ranks: "},
 };
 
 static void outcome_of_report(struct sf_framework_outcome *out, const struct sf_worker_report *report, const char *run) {

@@ -10,6 +10,7 @@ import sys
 import torch
 
 from .errors import ShardfuzzError
+from .worker import Unusable
 
 SHARING_NCCL = 23004   # NCCL 2.30.4 is the first that lets several ranks share a GPU
 COUNT_MAX = 255        # of GPUs that are counted: an exit code
@@ -71,7 +72,23 @@ def use(rank: int, ranks: int) -> None:
         _require_sharing(f"{ranks} ranks share {count()} GPUs")
         # Each rank's kernels wait for those of others on the same GPU: few blocks, so that all of them fit.
         os.environ.update({"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_NCHANNELS": os.environ.get("NCCL_MAX_NCHANNELS", "2")})
-    torch.cuda.set_device(rank % count())
+    try:
+        torch.cuda.set_device(rank % count())
+    except RuntimeError as failure:
+        excuse(failure)
+        raise
+
+
+def excuse(failure: BaseException) -> None:
+    """Raises Unusable if the failure may be another case's: under CUDA's Multi-Process Service an invalid access of one process, or its end while it computes,
+    fails all processes of the GPU."""
+    if not on_cuda():
+        return
+    line = (str(failure).splitlines() or [type(failure).__name__])[0]
+    if "MPS" in line:
+        raise Unusable(f"CUDA's Multi-Process Service: {line}") from None
+    if is_lost() and int(os.environ.get("SHARDFUZZ_JOBS", "1")) > 1:
+        raise Unusable(f"{line}: a process made CUDA fail for all that share the GPU; --jobs 1 shows whose case it is") from None
 
 
 def _require_sharing(why: str) -> None:
@@ -92,8 +109,8 @@ def _nccl_version():
 
 
 def settle() -> None:
-    """Waits until all that was started has been done."""
-    if on_cuda():
+    """Waits until all that was started has been done. In a user's script, too, which says no device."""
+    if torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
 

@@ -78,7 +78,8 @@ class World:
             self.failed = False
         try:
             yield
-        except BaseException:
+        except BaseException as failure:
+            devices.excuse(failure)
             if devices.is_lost():
                 traceback.print_exc()
                 raise SystemExit("CUDA cannot be used any more: the rank ends") from None

@@ -5,7 +5,7 @@ E3  every stored floating-point result times (1 + h v) before it is rounded, h =
 E5  every product and every sum over several elements in 2, 4 or 8 randomly permuted parts, each rounded, added with rounding; what is added up in fp32 and then
     stored in fewer bits has its parts rounded to these, since ranks that each have a part store it so
 
-A TorchDispatchMode sees the operations of forward and backward below autograd. What only moves data (views, copies, gathers, masks) is not
+A TorchDispatchMode sees the operations of forward and backward below autograd; kernels.py has those that pass it by. What only moves data (views, copies, gathers, masks) is not
 perturbed unless it rounds (a cast to a type of less precision), nor what the optimizer does, nor anything while `paused`. Fused attention hides its products: E5 runs use the plain one.
 """
 import contextlib
@@ -17,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from . import devices
+from . import devices, kernels
 from .split import add_up, split_operation
 
 KINDS = ("E1", "E3", "E5")
@@ -113,6 +113,7 @@ class Perturbation:
             self.stack.enter_context(torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH))
         if self.kind != "E1":
             self.stack.enter_context(_Mode(self))
+            self.stack.enter_context(kernels.perturbed(self))
         return self
 
     def __exit__(self, *what) -> None:
@@ -149,9 +150,10 @@ class Perturbation:
         """Perturbs a parameter that the optimizer has changed: storing it rounds too, which E3 moves."""
         if self.kind == "E3" and self._perturbable(parameter):
             with torch.no_grad():
-                parameter.copy_(self._jittered(parameter))
+                parameter.copy_(self.jittered(parameter))
 
-    def _jittered(self, values: torch.Tensor) -> torch.Tensor:
+    def jittered(self, values: torch.Tensor) -> torch.Tensor:
+        """Values of a type of EPSILON, rounded by chance."""
         half = 1.0 if values.dtype in (torch.float64, torch.float32) else 0.5
         return self.jitter(values, EPSILON[values.dtype] * half)
 
@@ -166,12 +168,12 @@ class Perturbation:
             return result
         if isinstance(result, torch.Tensor) and _is_new(function):
             if self._perturbable(result):
-                result.copy_(self._jittered(result))
+                result.copy_(self.jittered(result))
             return result
         old = {id(leaf) for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)}
         for number, value in enumerate(tree_flatten(result)[0]):
             if self._perturbable(value) and not self._is_view(function, number) and (id(value) not in old or function._schema.is_mutable):
-                value.copy_(self._jittered(value))
+                value.copy_(self.jittered(value))
         return result
 
     def _in_parts(self, function, args, kwargs):

@@ -17,7 +17,7 @@ from typing import Any, Callable, Optional, Sequence
 
 import torch
 
-from . import gloo, worker, writer
+from . import devices, gloo, worker, writer
 from .anchors import Anchors
 from .perturb import KINDS, Perturbation
 from .tracer import State, Tracer
@@ -131,6 +131,7 @@ def serve(describe: dict, build: Callable, preload: Callable, script: Optional[C
     state = []
 
     def import_all():
+        devices.require()
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
         import torch._dynamo  # noqa: F401: seconds, which each rank would spend when it makes its first optimizer
         import torch.distributed.tensor  # noqa: F401

@@ -34,6 +34,10 @@ class Refused(Exception):
     """Raised by run, on every rank: the case is not supported; the text says why. It is skipped and counted."""
 
 
+class Unusable(Exception):
+    """Raised by run, on any rank: the machine failed it, and the framework has no part in that. The case is inconclusive, and the set ends."""
+
+
 def place() -> tuple[int, int]:
     """(rank, number of ranks) as the launcher says it: Open MPI, MPICH, torchrun or Slurm; (0, 1) without one."""
     for rank, ranks in _RANK:
@@ -93,6 +97,8 @@ def answer(request: dict, run: Callable, beat: Callable) -> dict:
         done = run(request, beat)
     except Refused as refused:
         return {"refused": str(refused)[:TEXT_CHARACTERS]}
+    except Unusable as failure:
+        return {"unusable": str(failure)[:TEXT_CHARACTERS]}
     except Exception as failure:  # noqa: BLE001: whatever the framework raises is what the case shows
         if isinstance(failure, OSError) and failure.errno in FULL:
             return {"full": str(failure)[:TEXT_CHARACTERS]}
@@ -106,8 +112,8 @@ def serve(describe: dict, run: Callable[[dict, Callable[[], None]], None], scrip
           preload: Optional[Callable[[], None]] = None) -> None:
     """Says hello and answers requests until the harness has no more.
 
-    describe: what the worker supports. run(request, beat): one run of one case; what it raises is answered as refused (Refused), full (an OSError for
-    want of room) or error. script(case, first): the text of a stand-alone script that shows the wrong tensor `first` of the case; with it the description
+    describe: what the worker supports. run(request, beat): one run of one case; what it raises is answered as refused (Refused), unusable (Unusable),
+    full (an OSError for want of room) or error. script(case, first): the text of a stand-alone script that shows the wrong tensor `first` of the case; with it the description
     says "scripts". preload(): imports what every rank needs, and starts neither threads nor communication. With it the first process may fork the ranks: run()
     asks place() for its rank, since a variable that was set before has the first process's. KeyboardInterrupt and SystemExit end the rank. RuntimeError: not
     started by shardfuzz.

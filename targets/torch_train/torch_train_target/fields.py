@@ -87,4 +87,4 @@ REFUSES = [
     refusal("a plain weight on a rank's positions has a gradient of these alone", model__twice=["linear"], layout__tp=MORE["layout.tp"], parallel__sequence=[True]),
     refusal("a sequence must divide among the ranks", data__length=[6], layout__tp=[4], parallel__sequence=[True]),
 ]
-DESCRIBE = {"name": "torch-train", "ranks": [f"layout.{axis}" for axis in AXES], "fields": FIELDS, "refuses": REFUSES}
+DESCRIBE = {"name": "torch-train", "devices": ["cpu", "cuda"], "ranks": [f"layout.{axis}" for axis in AXES], "fields": FIELDS, "refuses": REFUSES}

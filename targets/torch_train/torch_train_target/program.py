@@ -103,7 +103,7 @@ def loss_of(logits, labels, count):
 class Data:
     """Microbatches of a step: what all data-parallel ranks have of each together, and the rows of one of them."""
 
-    def __init__(self, case, step, index, ranks):
+    def __init__(self, case, step, index, ranks, device):
         self.step = step
         d, m = case["data"], case["model"]
         generator = torch.Generator().manual_seed(case["seed"] * 100 + step)
@@ -115,7 +115,7 @@ class Data:
             labels = labels.masked_fill(ignored, -100)
         rows = shape[1] // ranks
         self.counts = [int((one != -100).sum()) / ranks for one in labels]
-        self.tokens, self.labels = (one[:, index * rows:(index + 1) * rows] for one in (tokens, labels))
+        self.tokens, self.labels = (one[:, index * rows:(index + 1) * rows].to(device) for one in (tokens, labels))
 
 
 class Layout:
@@ -217,31 +217,31 @@ def optimizer_of(case, parts, layout):
     return kind(parameters, **options)
 
 
-def clip(case, parts, layout):
-    """Clips and returns the norm of all gradients, over a pipeline's stages too."""
+def clip(case, parts, layout, device):
+    """Clips and returns the norm of all gradients, over a pipeline's stages too. A stage without gradients has a norm on the CPU."""
     most = case["optimizer"]["clip"]
     parameters = [one for part in parts for one in part.parameters() if one.grad is not None]
     if layout.pp is None:
         total = nn.utils.clip_grad_norm_(parameters, most)
         return total.full_tensor() if isinstance(total, DTensor) else total
     total = nn.utils.get_total_norm([one.grad for one in parameters])
-    total = (total.full_tensor() if isinstance(total, DTensor) else total) ** 2
+    total = (total.full_tensor() if isinstance(total, DTensor) else total).to(device) ** 2
     dist.all_reduce(total, group=layout.pp.get_group())
     total = total ** 0.5
     nn.utils.clip_grads_with_norm_(parameters, most, total)
     return total
 
 
-def make(case, mesh, fill):
-    run = _Run(case, mesh, fill)
+def make(case, mesh, fill, device=torch.device("cpu")):
+    run = _Run(case, mesh, fill, device)
     return run.model, run.optimizer, run.step
 
 
 class _Run:
     """The training of this rank. Before step checkpoint.before it is saved, and loaded into a new model in the layout that checkpoint.into names."""
 
-    def __init__(self, case, mesh, fill):
-        self.case, self.mesh, self.fill = case, mesh, fill
+    def __init__(self, case, mesh, fill, device):
+        self.case, self.mesh, self.fill, self.device = case, mesh, fill, device
         self._build(case)
 
     def _build(self, case):
@@ -251,7 +251,7 @@ class _Run:
             model = Model(case["model"])
             self.fill(model)
             freeze(model, case["model"]["frozen"])
-            return model
+            return model.to(self.device)
         if layout.pp is None:
             parts = [whole()]
         else:
@@ -260,12 +260,12 @@ class _Run:
         self.parts = parts if layout.mesh is None else [wrap(part, case, layout) for part in parts]
         self.model = self.parts if layout.pp is not None else self.parts[0]
         self.optimizer = optimizer_of(case, self.parts, layout)
-        self.pass_ = _Pipeline(case, self.parts, layout) if layout.pp is not None else _Plain(case, self.parts[0])
+        self.pass_ = _Pipeline(case, self.parts, layout, self.device) if layout.pp is not None else _Plain(case, self.parts[0])
         if layout.pp is not None:
             self.pass_.prepare(self._data(0))
 
     def _data(self, number):
-        return Data(self.case, number, self.layout.data_index, self.layout.data_ranks)
+        return Data(self.case, number, self.layout.data_index, self.layout.data_ranks, self.device)
 
     def step(self, number, trace):
         if self.mesh is not None and number > 0 and number == self.case["checkpoint"]["before"]:
@@ -275,7 +275,7 @@ class _Run:
         self.pass_(self._data(number), trace)
         trace.gradients()
         if self.case["optimizer"]["clip"]:
-            trace.scalar("grad_norm", clip(self.case, self.parts, self.layout))
+            trace.scalar("grad_norm", clip(self.case, self.parts, self.layout, self.device))
         self.optimizer.step()
 
     def _state(self):
@@ -338,12 +338,12 @@ class _Plain:
 class _Pipeline:
     """One of torch's schedules; it sends, receives, and divides gradients by the number of microbatches."""
 
-    def __init__(self, case, parts, layout):
+    def __init__(self, case, parts, layout, device):
         self.parts, self.microbatches = parts, case["data"]["microbatches"]
         mine, count = stages_of(case)
         self.numbers = mine[layout.pp.get_local_rank()]
         self.first, self.last = 0 in self.numbers, count - 1 in self.numbers
-        stages = [PipelineStage(part, number, count, torch.device("cpu"), group=layout.pp.get_group()) for part, number in zip(parts, self.numbers)]
+        stages = [PipelineStage(part, number, count, device, group=layout.pp.get_group()) for part, number in zip(parts, self.numbers)]
         several = case["parallel"]["schedule"] in SEVERAL
         self.data = None
         self.schedule = SCHEDULES[case["parallel"]["schedule"]](stages if several else stages[0], self.microbatches, loss_fn=self._loss)
@@ -364,7 +364,7 @@ class _Pipeline:
             trace.scalar("loss", loss.detach())
 
     def _run(self, data):
-        counts = torch.tensor(data.counts, dtype=torch.float64).reshape(-1, 1, 1)
+        counts = torch.tensor(data.counts, dtype=torch.float64, device=data.labels.device).reshape(-1, 1, 1)
         labels = torch.stack([data.labels.double(), counts.expand(data.labels.shape).double()], -1).flatten(0, 1)  # a loss knows its microbatch's count by it
         losses = []
         targets = {"target": labels, "losses": losses} if self.last else {}

@@ -4,7 +4,7 @@ import logging
 import re
 import warnings
 
-from shardfuzz import scripts, training, worker
+from shardfuzz import devices, scripts, training, worker
 from shardfuzz.parameters import fill
 from shardfuzz.places import cut
 
@@ -24,7 +24,7 @@ def build(case, world):
     """The training of a case on this rank. What torch says that it does not support, on all ranks, is refused."""
     from . import program
     try:
-        model, optimizer, step = program.make(case, None if world is None else world.mesh, lambda model: fill(model, case["seed"]))
+        model, optimizer, step = program.make(case, None if world is None else world.mesh, lambda model: fill(model, case["seed"]), devices.device())
     except (ValueError, NotImplementedError) as error:
         raise worker.Refused(str(error)) from None
     if world is None:

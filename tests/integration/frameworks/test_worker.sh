@@ -107,6 +107,8 @@ endless 1 candidate FINDING protocol a line of more than 1048576 bytes
 twice 0 candidate FINDING protocol rank 0 answered twice
 fill 1 candidate INCONCLUSIVE space no room for the trace
 fill 0 reference INCONCLUSIVE space no room for the trace
+unusable 1 candidate INCONCLUSIVE - the machine failed the ranks: the service of GPU 0 is gone
+unusable 0 reference INCONCLUSIVE - the machine failed the ranks: the service of GPU 0 is gone
 crash 1 candidate FINDING crash rank 1 is about to fall
 crash 0 draw FINDING crash "run":"draw 0"
 exit 1 candidate FINDING crash rank 1 died|2 ranks died at once|rank 0 failed and the set ended: EOFError
@@ -154,7 +156,7 @@ while read -r name where when verdict class pattern; do
   sed -n ${line}p "$work/record" | grep -qE -- "$pattern" || fail "$name: no '$pattern' in $(sed -n ${line}p "$work/record")"
 done <"$faults"
 # The set goes on after fill, raise, refuse and what is wrong in files alone.
-is_json 'j["ended_early"]' 18
+is_json 'j["ended_early"]' 20
 # What is said between two requests is not blamed on the second: it gets a fresh set. (The slow reference leaves the time to say it.)
 run_cases 0 "$faulty" '{"ranks": 2, "fault": "late", "where": 0}' '{"ranks": 2, "fault": "slow", "run": "reference", "seed": 9}'
 is_json '[j["passed"], j["ended_early"]]' '[2, 1]'

@@ -12,6 +12,8 @@ PARAMETERS = [
     (r"word_embeddings\.weight$|output_layer\.weight$", "tp", 0),
     (r"local_experts\.\d+\.linear_fc1\.(weight|bias)$", "eglu", 0),
     (r"local_experts\.\d+\.linear_fc2\.weight$", "etp", 1),
+    (r"experts\.linear_fc1\.(weight|bias)\d+$", "eglu", 0),
+    (r"experts\.linear_fc2\.weight\d+$", "etp", 1),
     (r"linear_fc1\.(weight|bias)$", "glu", 0),
     (r"(linear_fc2|linear_proj|out_proj)\.weight$", "tp", 1),
     (r"linear_qkv\.(weight|bias)$", "tp", 0),
@@ -78,6 +80,7 @@ class Names:
         """The global name of the module or parameter that the chunk calls `local`."""
         name = re.sub(r"^decoder\.layers\.(\d+)", lambda found: f"decoder.layers.{self.layers[int(found.group(1))]}", local)
         name = re.sub(r"local_experts\.(\d+)", lambda found: f"local_experts.{int(found.group(1)) + self.first_expert}", name)
+        name = re.sub(r"(experts\.linear_fc[12]\.(weight|bias))(\d+)$", lambda found: f"{found.group(1)}{int(found.group(3)) + self.first_expert}", name)
         if self.tied and name == "output_layer.weight":
             return "embedding.word_embeddings.weight"
         return name
