@@ -351,14 +351,21 @@ static void explore_named(struct contrasting *s) {
 
 /* --- all others at once ------------------------------------------------------------------------------------------- */
 
+/* Which of the candidates a round tries first: of numbers the next ones above and the roundest in turn, or those next to the own one. */
+static int32_t first_of_round(const struct contrasting *s, const struct candidates *of, int32_t round) {
+  const int32_t above = of->count - of->below, round_number = of->is_number ? roundest(of) : -1;
+  if (!of->is_number) return round;
+  if (s->table->price_unknown) return of->below > 0 && (round % 2 == 1 || above == 0) ? of->below - 1 : of->below;
+  if (round % 2 == 1 && round_number >= 0) return round_number;
+  return above > 0 ? of->below + (round / 2) % above : round;
+}
+
 /* The value that a round gives to a field; the row moves there. */
 static bool move_in_round(const struct contrasting *s, int64_t *to, const int64_t *from, int32_t field, int32_t round) {
   struct candidates of;
   if (s->stage[field] != OPEN || from[field] != s->row[field]) return false;
   find_candidates(s, &of, from, field);
-  const int32_t above = of.count - of.below, round_number = of.is_number ? roundest(&of) : -1;
-  int32_t first = of.is_number && above > 0 ? of.below + (round / 2) % above : round;
-  if (of.is_number && round % 2 == 1 && round_number >= 0) first = round_number;
+  const int32_t first = first_of_round(s, &of, round);
   for (int32_t i = 0; i < of.count; i++)
     if (move(s, to, from, field, of.values[(first + i) % of.count], true)) return true;
   return false;

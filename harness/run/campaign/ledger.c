@@ -300,7 +300,36 @@ void sf_ledger_claim_folder(struct sf_ledger *ledger, const struct sf_booking *b
   keep(ledger, folder_of(ledger, folder, signature));
 }
 
+struct contrast_of {
+  const char *min_json;
+  char *out;
+};
+
+static enum sf_status copy_contrast(void *context, const struct sf_store_finding *finding) {
+  const struct contrast_of *of = context;
+  const bool is_same = finding->min_json && strcmp(finding->min_json, of->min_json) == 0;
+  if (is_same && finding->contrast && *finding->contrast) snprintf(of->out, SF_CONTRAST_TEXT, "%s", finding->contrast);
+  return SF_OK;
+}
+
+/* Takes the contrast of the finding that has the same smallest case. */
+static void take_contrast(struct sf_ledger *ledger, struct sf_job_result *shrunk) {
+  struct contrast_of of = {.out = shrunk->contrast};
+  char *min_json = NULL;
+  const enum sf_status status = sf_case_to_json(&min_json, &shrunk->min);
+  of.min_json = min_json;
+  if (ledger->status == SF_OK && status == SF_OK)
+    keep(ledger, sf_store_each_finding(ledger->store, copy_contrast, &of, &ledger->error));
+  sf_free(min_json);
+}
+
 void sf_ledger_add_shrunk(struct sf_ledger *ledger, const struct sf_booking *b, const struct sf_job_result *shrunk) {
+  static struct sf_job_result told;
+  if (shrunk->is_explained) {
+    told = *shrunk;
+    take_contrast(ledger, &told);
+    shrunk = &told;
+  }
   if (shrunk->outcome.status != SF_OK) {
     sf_ledger_fail(ledger, shrunk->outcome.status, shrunk->outcome.text);
     return;

@@ -76,6 +76,7 @@ struct sf_job_result {
   char script[SF_SCRIPT_TEXT]; /* frameworks: a program that shows a diagnosed finding (SHRINK: of min); "" when the worker writes none */
   int32_t evaluations, budget; /* SHRINK: trials that shrinking took, of at most so many */
   bool minimal;                /* false: the budget ran out first */
+  bool is_explained;           /* SHRINK: min is the smallest case of another finding, whose contrast holds for this one too */
   char steps[SF_STEPS_TEXT];   /* SHRINK: its way (shrink_steps.h) */
   char contrast[SF_CONTRAST_TEXT]; /* SHRINK: why min fails (contrast_text.h); "": nobody asked */
 };

@@ -165,7 +165,7 @@ static void contrast(struct shrink_loop *loop, const struct sf_pool_options *opt
   struct contrast_loop asking = {.shrink = loop, .options = options, .seconds = sf_pool_deadline(options, &result->min)};
   const struct sf_contrast_asker asker = {.ask = ask, .allows = allows, .ctx = &asking};
   const struct sf_job *job = loop->job;
-  const char *reason = no_contrast(job, options, &result->min_outcome);
+  const char *reason = result->is_explained ? "another finding has the same smallest case" : no_contrast(job, options, &result->min_outcome);
   if (job->contrast == 0 || job->budget == 0) return;
   if (reason != NULL)
     sf_contrast_write_skipped(result->contrast, reason);
@@ -229,7 +229,8 @@ static void confirm_and_shrink(struct shrink_loop *loop, struct sf_job *shrunk, 
   if (!confirm(loop, result)) return;
   result->min = job->c;
   result->min_outcome = result->outcome;
-  if (job->budget > 0 && !is_explained(loop, shrunk, options, result)) {
+  result->is_explained = job->budget > 0 && is_explained(loop, shrunk, options, result);
+  if (job->budget > 0 && !result->is_explained) {
     name_culprit(loop, shrunk, result);
     shrink(loop, options, result);
   }
