@@ -165,7 +165,8 @@ static void contrast(struct shrink_loop *loop, const struct sf_pool_options *opt
   struct contrast_loop asking = {.shrink = loop, .options = options, .seconds = sf_pool_deadline(options, &result->min)};
   const struct sf_contrast_asker asker = {.ask = ask, .allows = allows, .ctx = &asking};
   const struct sf_job *job = loop->job;
-  const char *reason = result->is_explained ? "another finding has the same smallest case" : no_contrast(job, options, &result->min_outcome);
+  const char *reason = no_contrast(job, options, &result->min_outcome);
+  if (result->is_explained) reason = "another finding has the same smallest case";
   if (job->contrast == 0 || job->budget == 0) return;
   if (reason != NULL)
     sf_contrast_write_skipped(result->contrast, reason);
