@@ -330,19 +330,20 @@ static bool is_list_of_texts(const json_t *value) {
 }
 
 static enum sf_status read_description(struct sf_description *description, struct sf_error *error) {
-  static const char *const known[] = {"name", "draws", "fields", "refuses", "ranks", "scripts", "anchored", "simulates", "devices", NULL};
-  const char *name = NULL, *path;
+  static const char *const known[] = {"name",     "draws",     "fields",  "refuses", "ranks", "scripts",
+                                      "anchored", "simulates", "devices", "note",    NULL};
+  const char *name = NULL, *note = NULL, *path;
   char unknown[64];
   int draws = DRAWS_DEFAULT, scripts = 0, anchored = 0, simulates = 0;
   json_t *fields = NULL, *rules = NULL, *ranks = NULL, *devices = NULL, *value;
-  if (json_unpack(description->value, "{s:s, s?i, s:o, s?o, s?o, s?b, s?b, s?b, s?o}", "name", &name, "draws", &draws, "fields", &fields,
-                  "refuses", &rules, "ranks", &ranks, "scripts", &scripts, "anchored", &anchored, "simulates", &simulates, "devices",
-                  &devices) != 0 ||
+  if (json_unpack(description->value, "{s:s, s?i, s:o, s?o, s?o, s?b, s?b, s?b, s?o, s?s}", "name", &name, "draws", &draws, "fields",
+                  &fields, "refuses", &rules, "ranks", &ranks, "scripts", &scripts, "anchored", &anchored, "simulates", &simulates,
+                  "devices", &devices, "note", &note) != 0 ||
       !*name) {
     return sf_error_set(
         error, SF_EINPUT,
         "describe: expected {\"name\": TEXT, \"fields\": {..}}, perhaps with \"draws\", \"refuses\", \"ranks\", \"scripts\", \"anchored\", "
-        "\"simulates\", \"devices\"");
+        "\"simulates\", \"devices\", \"note\"");
   }
   if (!knows_keys(description->value, known, unknown, sizeof unknown))
     return sf_error_set(error, SF_EINPUT, "describe: %s: no such key", unknown);
@@ -398,6 +399,10 @@ void sf_description_destroy(struct sf_description *description) {
 
 const char *sf_description_name(const struct sf_description *description) {
   return json_string_value(json_object_get(description->value, "name"));
+}
+
+const char *sf_description_note(const struct sf_description *description) {
+  return json_string_value(json_object_get(description->value, "note"));
 }
 
 int32_t sf_description_draws(const struct sf_description *description) { return description->draws; }

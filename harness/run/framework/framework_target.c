@@ -89,6 +89,8 @@ enum sf_status sf_framework_open(struct sf_framework **out, const struct sf_fram
     sf_line_append_all(&said, SF_SAID_PREFIX, report.output);
     sf_print_lines(stderr, said.data);
     sf_text_destroy(&said);
+  } else if (sf_description_note(sf_framework_description(*out))) {
+    sf_print(stderr, "shardfuzz: %s\n", sf_description_note(sf_framework_description(*out)));
   }
   sf_worker_report_clear(&report);
   return status;

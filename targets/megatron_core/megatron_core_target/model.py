@@ -3,7 +3,7 @@ import dataclasses
 
 import torch
 from megatron.core import parallel_state
-from megatron.core.activations import squared_relu
+from megatron.core.activations import quick_gelu, squared_relu
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
 from megatron.core.models.gpt.experimental_attention_variant_module_specs import get_linear_attention_pattern
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_mtp_block_spec
@@ -19,10 +19,10 @@ from shardfuzz import devices
 from shardfuzz.megatron.names import Names, parameter_place
 
 from . import standins
-from .fields import GPT
+from .fields import GPT, LAYOUT, OF_STAGES
 from .parameters import fill
 
-ACTIVATIONS = {"squared_relu": squared_relu, "gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu, "relu": torch.nn.functional.relu}
+ACTIVATIONS = {"squared_relu": squared_relu, "quick_gelu": quick_gelu, "gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu, "relu": torch.nn.functional.relu}
 
 # What a CPU cannot do, nor a GPU without Transformer Engine and Apex but for ON_GPU, and the loss of precision that nothing asked for.
 FIXED = dict(use_cpu_initialization=True, perform_initialization=True, attention_dropout=0.0, hidden_dropout=0.0, bias_dropout_fusion=False,
@@ -65,7 +65,7 @@ def forget_losses():
 
 def make_config(case, layout):
     """The package's configuration of a case; its own checks run here (AssertionError, ValueError)."""
-    fields = {key: value for key, value in case["model"].items() if key not in GPT}
+    fields = dict(case["model"])
     fields["activation_func"] = ACTIVATIONS[fields["activation_func"]]
     kind = MLATransformerConfig if fields["multi_latent_attention"] else TransformerConfig
     known = {field.name for field in dataclasses.fields(kind)}
@@ -79,7 +79,9 @@ def make_config(case, layout):
         # With pp 2 batched point-to-point calls pair up wrongly in the interleaved schedule; the package does not check.
         fields.update(virtual_pipeline_model_parallel_size=n["vpp"], overlap_p2p_comm=True, batch_p2p_comm=False)
     if n["pp"] == 1:
-        fields.update(num_layers_in_first_pipeline_stage=None, num_layers_in_last_pipeline_stage=None)
+        fields.update({key: LAYOUT[f"model.{key}"][0] for key in OF_STAGES})
+    if n["vpp"] == 1:
+        fields.update(microbatch_group_size_per_vp_stage=None, overlap_p2p_comm_warmup_flush=False)
     if not fields["linear_attention_freq"] and fields["experimental_attention_variant"]:
         fields["linear_attention_freq"] = 2
     return kind(**in_full(fields))
@@ -108,7 +110,7 @@ def in_full(fields):
 
 
 def _layer_specification(config, stage):
-    block = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization=config.normalization, vp_stage=stage)
+    block = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization=config.normalization, qk_l2_norm=config.qk_l2_norm, vp_stage=stage)
     if config.context_parallel_size > 1 or config.multi_latent_attention:
         for layer in block.layer_specs:
             layer.submodules.self_attention.submodules.core_attention = standins.Attention
@@ -179,7 +181,8 @@ class Model:
         flags = self.layout.flags
         config = DistributedDataParallelConfig(
             grad_reduce_in_fp32=True, overlap_grad_reduce=flags["overlap_grad_reduce"],
-            use_distributed_optimizer=flags["distributed_optimizer"], bucket_size=flags["bucket_size"] or None)
+            use_distributed_optimizer=flags["distributed_optimizer"], bucket_size=flags["bucket_size"] or None,
+            pad_buckets_for_high_nccl_busbw=flags["pad_buckets_for_high_nccl_busbw"])
         chunks = [Float16Module(self.config, chunk) for chunk in self.chunks] if self.config.bf16 else self.chunks
         wrapped = [DistributedDataParallel(self.config, config, chunk, disable_bucketing=i > 0) for i, chunk in enumerate(chunks)]
         if flags["overlap_grad_reduce"]:
@@ -190,7 +193,6 @@ class Model:
     def _make_optimizer(self):
         fields = self.case["optimizer"]
         config = OptimizerConfig(
-            optimizer=fields["name"], lr=fields["lr"], adam_eps=fields["eps"], weight_decay=fields["weight_decay"],
-            clip_grad=fields["clip_grad"], params_dtype=self.config.params_dtype, bf16=self.config.bf16,
+            optimizer=fields["name"], adam_eps=fields["eps"], **{key: value for key, value in fields.items() if key not in ("name", "eps")}, params_dtype=self.config.params_dtype, bf16=self.config.bf16,
             use_distributed_optimizer=self.layout.flags["distributed_optimizer"])
         return get_megatron_optimizer(config, self.wrapped, use_gloo_process_groups=False)

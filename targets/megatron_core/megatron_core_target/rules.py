@@ -27,10 +27,17 @@ def _pieces(tp, sp, cp):
     return (tp if sp else 1) * (2 * cp if cp > 1 else 1)
 
 
-def _stages(pp, vpp, layers, first, last):
-    """Whether pp * vpp stages cannot share the layers. first, last: layers of the first and the last pipeline stage where these are their own."""
+def _stages(pp, vpp, layers, first, last, embedding, loss, listed):
+    """Whether pp * vpp stages cannot share the layers. first, last: layers of the first and the last pipeline stage where these are their own.
+    embedding, loss: whether these count as layers; no stage is to have them alone. listed: the stages written out."""
     if pp == 1:
         return False
+    if listed:
+        stages = listed.split("|")
+        return len(stages) != pp * vpp or listed.count("t") != layers or first or last or embedding or loss
+    if embedding or loss:
+        units = layers + embedding + loss
+        return first or last or units % (pp * vpp) or units // (pp * vpp) < 2
     rest = layers - (first or 0) - (last or 0)
     middle = pp - (first is not None) - (last is not None)
     uneven = [n for n in (first, last) if n is not None]
@@ -71,8 +78,15 @@ SUPPORTS = [
     ("layout.vpp layout.pp", lambda vpp, pp: vpp > 1 and pp == 1, "vpp needs pp above 1"),
     ("layout.vpp layout.pp microbatches layout.dp", lambda vpp, pp, count, dp: vpp > 1 and count // dp % pp,
      "the interleaved schedule needs microbatches of a replica that pp divides"),
-    ("layout.pp layout.vpp num_layers num_layers_in_first_pipeline_stage num_layers_in_last_pipeline_stage", _stages,
+    ("layout.pp layout.vpp num_layers num_layers_in_first_pipeline_stage num_layers_in_last_pipeline_stage "
+     "account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split pipeline_model_parallel_layout", _stages,
      "the stages cannot share the layers evenly"),
+    ("pipeline_model_parallel_layout mtp_num_layers", lambda listed, depth: listed and depth, "the stages written out say where MTP's layers are: these have none"),
+    ("microbatch_group_size_per_vp_stage layout.pp layout.vpp", lambda size, pp, vpp: vpp > 1 and size and size < pp,
+     "the interleaved schedule takes groups of at least pp microbatches"),
+    ("qk_l2_norm qk_layernorm", lambda l2, norm: l2 and norm, "qk_l2_norm takes the place of qk_layernorm"),
+    ("qk_l2_norm multi_latent_attention", lambda l2, mla: l2 and mla, "MLA has no L2 norm: the package's specification refuses it"),
+    ("attention_softmax_in_fp32 apply_query_key_layer_scaling", lambda wide, scaled: not wide and scaled, "scaling by layers makes the softmax fp32"),
     ("layout.distributed_optimizer optimizer.name", lambda on, name: on and name != "adam", "the distributed optimizer has Adam only"),
     ("recompute_modules add_bias_linear", lambda modules, bias: "mlp" in (modules or []) and bias,
      "recomputing mlp with a bias never ends: the bias is an output of the checkpoint, whose backward pass then enters itself"),

@@ -42,6 +42,7 @@ SHARDED = {"CUT_SHAPE": "    cut = next((cut for pattern, *cut in CUTS if re.sea
            "    shape = [size * SIZES[cut[2]][0] if cut and i == cut[0] else size for i, size in enumerate(parameter.shape)]\n",
            "FULL_SHAPE": "shape", "CUT_FULL": "shard(full, *cut) if cut else full"}
 WHOLE = {"CUT_SHAPE": "", "FULL_SHAPE": "parameter.shape", "CUT_FULL": "full"}
+OPTIMIZER = {"adam_beta1": 0.9, "adam_beta2": 0.999, "sgd_momentum": 0.9, "decoupled_weight_decay": True, "apply_wd_to_qk_layernorm": False}  # defaults
 SIZES = {"tp": "tensor_model_parallel", "etp": "expert_tensor_parallel", "ep": "expert_model_parallel"}     # names of the package's groups
 
 
@@ -151,9 +152,12 @@ class Script(Tables):
                      "        layer.submodules.self_attention = LINEAR if linear else layer.submodules.self_attention\n")
         return text
 
+    def _l_two(self):
+        return ", qk_l2_norm=True" if self.model["qk_l2_norm"] else ""
+
     def _gpt(self):
-        base = {"parallel_output": True, "share_embeddings_and_output_weights": False, "position_embedding_type": "learned_absolute", "rotary_percent": 1.0,
-                "rope_scaling": False, "seq_len_interpolation_factor": None}
+        base = {"parallel_output": True, "share_embeddings_and_output_weights": False, "position_embedding_type": "learned_absolute", "rotary_percent": 1.0, "rotary_base": 10000,
+                "rope_scaling": False, "rope_scaling_factor": 8.0, "seq_len_interpolation_factor": None}
         text = f", vocab_size={self.model['vocab_size']}"
         for key, default in base.items():
             if self.model[key] != default:
@@ -257,6 +261,7 @@ class Script(Tables):
         layout = self.layout
         text = ", use_distributed_optimizer=not ONE" if layout["distributed_optimizer"] else ""
         text += ", overlap_grad_reduce=not ONE" if layout["overlap_grad_reduce"] else ""
+        text += ", pad_buckets_for_high_nccl_busbw=not ONE" if layout["pad_buckets_for_high_nccl_busbw"] else ""
         return text + (f", bucket_size={layout['bucket_size']}" if layout["bucket_size"] else "")
 
     def _module(self):
@@ -282,6 +287,7 @@ class Script(Tables):
             return ""
         fields = self.case["optimizer"]
         text = f"optimizer={fields['name']!r}, lr={fields['lr']}, adam_eps={fields['eps']}, weight_decay={fields['weight_decay']}, clip_grad={fields['clip_grad']}"
+        text += "".join(f", {key}={fields[key]}" for key, value in OPTIMIZER.items() if fields[key] != value)
         text += ", bf16=True, params_dtype=torch.bfloat16" if self.case["precision"] == "bf16" else ", params_dtype=torch.float32"
         text += ", use_distributed_optimizer=not ONE" if self.layout["distributed_optimizer"] else ""
         return ("from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer\n"

@@ -117,7 +117,7 @@ def watch(part, args, output):
 
 STEP = '''\
 def chunk(config, stage):
-@STAGE@    block = specs.get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization=config.normalization, vp_stage=stage)
+@STAGE@    block = specs.get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization=config.normalization@L_TWO@, vp_stage=stage)
 @LAYERS@    return gpt_model.GPTModel(config, block, max_sequence_length=@LENGTH@, pre_process=groups.is_pipeline_first_stage(False, vp_stage=stage),
                               post_process=groups.is_pipeline_last_stage(False, vp_stage=stage), vp_stage=stage@GPT@)
 @NAME_OF@def step(number):

@@ -4,7 +4,7 @@ import re
 
 from shardfuzz.megatron.names import PARAMETERS, packed_sizes
 
-from .fields import GPT, LAYOUT
+from .fields import LAYOUT, OF_STAGES
 
 
 class Tables:
@@ -31,7 +31,7 @@ class Tables:
         fields = in_full(dict(self.model))
         if not fields["linear_attention_freq"] and fields["experimental_attention_variant"]:
             fields["linear_attention_freq"] = 2
-        options = {key: value for key, value in fields.items() if key in self.known and key not in GPT and value != self.known[key]
+        options = {key: value for key, value in fields.items() if key in self.known and value != self.known[key]
                    and (f"model.{key}" in LAYOUT) == of_layout and not (value is None and self.known[key] is dataclasses.MISSING)}
         options = {key: value for key, value in options.items() if self._matters(key)}
         if of_layout:
@@ -51,7 +51,7 @@ class Tables:
             return bool(model["mtp_num_layers"])
         if key.startswith("moe_"):
             return bool(model["num_moe_experts"])
-        if key.startswith("num_layers_in_"):
+        if key in OF_STAGES:
             return self.layout["pp"] > 1
         return True
 
@@ -68,7 +68,9 @@ class Tables:
     def _written(self, options):
         text = []
         for key, value in options.items():
-            if key == "activation_func":
+            if key == "activation_func" and value == "quick_gelu":
+                value = "lambda x: x * torch.sigmoid(1.702 * x)"
+            elif key == "activation_func":
                 value = "lambda x: torch.nn.functional.relu(x) ** 2" if value == "squared_relu" else f"torch.nn.functional.{value}"
             else:
                 value = repr(value)

@@ -5,6 +5,7 @@ import os
 from shardfuzz import worker
 from shardfuzz.megatron.layout import groups_of
 
+from . import undrawn
 from .case import CaseError, complete
 from .fields import CHOICES, LAYOUT, NEEDS, RANKS, SEED, on_one_device
 from .rules import described
@@ -18,12 +19,14 @@ def description(strict=False):
 
 
 def preload():
-    """Imports everything that a run needs, and changes what of torch and of the package needs changing."""
+    """Imports everything that a run needs, and changes what of torch and of the package needs changing. Returns the description's note, if any."""
     from . import shims
     shims.install_torch()
     shims.install_megatron()
     from . import session, standins, traces  # noqa: F401
     standins.use_norm()
+    text = undrawn.note(undrawn.of_package())
+    return {"note": text} if text else {}
 
 
 class Worker:

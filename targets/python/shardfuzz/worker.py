@@ -109,12 +109,13 @@ def answer(request: dict, run: Callable, beat: Callable) -> dict:
 
 
 def serve(describe: dict, run: Callable[[dict, Callable[[], None]], None], script: Optional[Callable[[dict, str], str]] = None,
-          preload: Optional[Callable[[], None]] = None) -> None:
+          preload: Optional[Callable[[], Optional[dict]]] = None) -> None:
     """Says hello and answers requests until the harness has no more.
 
     describe: what the worker supports. run(request, beat): one run of one case; what it raises is answered as refused (Refused), unusable (Unusable),
     full (an OSError for want of room) or error. script(case, first): the text of a stand-alone script that shows the wrong tensor `first` of the case; with it the description
-    says "scripts". preload(): imports what every rank needs, and starts neither threads nor communication. With it the first process may fork the ranks: run()
+    says "scripts". preload(): imports what every rank needs, and starts neither threads nor communication; it may return more
+    keys of the description, which only the imports tell. With it the first process may fork the ranks: run()
     asks place() for its rank, since a variable that was set before has the first process's. KeyboardInterrupt and SystemExit end the rank. RuntimeError: not
     started by shardfuzz.
     """

@@ -12,7 +12,7 @@ import selectors
 import signal
 import socket
 import traceback
-from typing import Callable
+from typing import Callable, Optional
 
 from .errors import ShardfuzzError
 
@@ -21,7 +21,7 @@ LEADER_PAUSE_S, ZYGOTE_PAUSE_S = 0.05, 1   # between looks for children that hav
 _OTHER_LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "MPI_")
 
 
-def fork_ranks(harness_path: str, path: str, described: dict, preload: Callable[[], None]) -> bool:
+def fork_ranks(harness_path: str, path: str, described: dict, preload: Callable[[], Optional[dict]]) -> bool:
     """Listens at path and forks what is asked for. Returns True in each rank, whose environment has its RANK, WORLD_SIZE and SHARDFUZZ_SOCKET; False in the
     zygote, once the harness has closed its connection."""
     harness = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -33,16 +33,16 @@ def fork_ranks(harness_path: str, path: str, described: dict, preload: Callable[
         return _Zygote(harness, listener, described, preload).serve()
 
 
-def describe(described: dict, preload: Callable[[], None]) -> dict:
-    """The answer to `describe`. Imports the framework first: one that cannot be imported, or lacks its device, cannot be fuzzed."""
+def describe(described: dict, preload: Callable[[], Optional[dict]]) -> dict:
+    """The answer to `describe`, with the keys that preload() gives. Imports the framework first: one that cannot be imported, or lacks its device, cannot be fuzzed."""
     try:
-        preload()
+        more = preload() or {}
     except ShardfuzzError as failure:
         return {"error": str(failure)}
     except Exception as failure:  # noqa: BLE001: whatever the import raises
         traceback.print_exc()
         return {"error": f"{type(failure).__name__}: {failure}"[:2000]}
-    return {"ok": described}
+    return {"ok": {**described, **more}}
 
 
 class _Zygote:
