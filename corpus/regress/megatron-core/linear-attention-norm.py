@@ -38,9 +38,9 @@ from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParall
 gdn.HAVE_FLA, gdn.chunk_gated_delta_rule = True, gdn.torch_chunk_gated_delta_rule    # the package's own form in torch
 gdn.l2norm = lambda x: x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 2.0**-20)
 LINEAR = specs.ModuleSpec(gdn.GatedDeltaNet, submodules=gdn.GatedDeltaNetSubmodules(ColumnParallelLinear, Norm, RowParallelLinear))
-CASE = dict(finalize_model_grads_func=finalize_model_grads, linear_attention_freq=2, linear_key_head_dim=8, linear_value_head_dim=8, num_layers=1, hidden_size=8, num_attention_heads=2,
-    ffn_hidden_size=8, add_bias_linear=False, activation_func=torch.nn.functional.silu, experimental_attention_variant='gated_delta_net',
-    linear_num_key_heads=2, linear_num_value_heads=2, use_cpu_initialization=True, attention_dropout=0.0, hidden_dropout=0.0, pipeline_dtype=torch.float32)
+CASE = dict(finalize_model_grads_func=finalize_model_grads, linear_attention_freq=2, num_layers=1, hidden_size=8, num_attention_heads=2, ffn_hidden_size=8, add_bias_linear=False,
+    activation_func=torch.nn.functional.silu, experimental_attention_variant='gated_delta_net', linear_num_key_heads=2, linear_num_value_heads=2,
+    linear_key_head_dim=8, linear_value_head_dim=8, use_cpu_initialization=True, attention_dropout=0.0, hidden_dropout=0.0, pipeline_dtype=torch.float32)
 LAYOUT = {} if ONE else dict(tensor_model_parallel_size=2)
 GROUPS = {} if ONE else dict(tensor_model_parallel_size=2)
 CUTS = [(r"word_embeddings\.weight$|output_layer\.weight$", 0, 1, "tp"), (r"linear_fc1\.(weight|bias)$", 0, 1, "tp"),

@@ -31,9 +31,9 @@ class Attention(DotProductAttention):      # values may be wider than keys
         self.hidden_size_per_partition = v_channels * self.num_attention_heads_per_partition if v_channels else self.hidden_size_per_partition
 from megatron.core.transformer import multi_latent_attention
 multi_latent_attention.TELinear = type("Absent", (), {})
-CASE = dict(finalize_model_grads_func=finalize_model_grads, kv_lora_rank=8, qk_head_dim=8, qk_pos_emb_head_dim=4, v_head_dim=8, num_layers=1, hidden_size=16, num_attention_heads=4,
-    add_bias_linear=False, activation_func=torch.nn.functional.gelu, normalization='LayerNorm', qk_layernorm=True, q_lora_rank=8,
-    rope_type='rope', use_cpu_initialization=True, attention_dropout=0.0, hidden_dropout=0.0, pipeline_dtype=torch.float32)
+CASE = dict(finalize_model_grads_func=finalize_model_grads, qk_pos_emb_head_dim=4, num_layers=1, hidden_size=16, num_attention_heads=4, add_bias_linear=False, activation_func=torch.nn.functional.gelu,
+    normalization='LayerNorm', qk_layernorm=True, q_lora_rank=8, rope_type='rope', kv_lora_rank=8, qk_head_dim=8, v_head_dim=8,
+    use_cpu_initialization=True, attention_dropout=0.0, hidden_dropout=0.0, pipeline_dtype=torch.float32)
 LAYOUT = {} if ONE else dict(tensor_model_parallel_size=2)
 GROUPS = {} if ONE else dict(tensor_model_parallel_size=2)
 CUTS = [(r"word_embeddings\.weight$|output_layer\.weight$", 0, 1, "tp"), (r"linear_fc1\.(weight|bias)$", 0, 1, "tp"),
