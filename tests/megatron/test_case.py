@@ -26,6 +26,8 @@ REFUSED = {
     "cut evenly": {"layout": {"cp": 2}, "sequence_length": 6},
     "the interleaved schedule": {"model": {"num_layers": 4}, "layout": {"pp": 2, "vpp": 2}, "microbatches": 3},
     "no more than a replica has": {"model": {"num_layers": 4, "microbatch_group_size_per_vp_stage": 4}, "layout": {"pp": 2, "vpp": 2}},
+    "where the next stage expects pipeline_dtype": {"precision": "bf16", "model": {"num_layers": 2, "fp32_residual_connection": True,
+                                                                                  "pipeline_model_parallel_layout": "E|ttL"}, "layout": {"pp": 2}},
     "the stages cannot share the layers": {"model": {"num_layers": 2, "pipeline_model_parallel_layout": "Ettt|tL"}, "layout": {"pp": 2}},
     "takes no variable sequence lengths": {"model": {"num_moe_experts": 2, "variable_seq_lengths": True, "moe_token_dispatcher_type": "allgather"},
                                            "layout": {"pp": 2}},

@@ -81,6 +81,9 @@ SUPPORTS = [
     ("layout.pp layout.vpp num_layers num_layers_in_first_pipeline_stage num_layers_in_last_pipeline_stage "
      "account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split pipeline_model_parallel_layout", _stages,
      "the stages cannot share the layers evenly"),
+    ("pipeline_model_parallel_layout layout.pp precision fp32_residual_connection",
+     lambda listed, pp, precision, wide: listed and listed.startswith("E|") and pp > 1 and precision == "bf16" and wide,
+     "a stage that embeds alone sends fp32_residual_connection's fp32, where the next stage expects pipeline_dtype, and Gloo ends the rank"),
     ("pipeline_model_parallel_layout mtp_num_layers", lambda listed, depth: listed and depth, "the stages written out say where MTP's layers are: these have none"),
     ("microbatch_group_size_per_vp_stage layout.pp layout.vpp microbatches layout.dp",
      lambda size, pp, vpp, count, dp: vpp > 1 and size and not pp <= size <= count // dp,
