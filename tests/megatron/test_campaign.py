@@ -36,7 +36,7 @@ class CampaignTest(unittest.TestCase):
             result, text = run("fuzz", "--target", "megatron-core", "--cases", "1", "--jobs", "1", "--seed", "3", "--shrink-budget", "30", "--out", folder,
                                "--set", "model.multi_latent_attention=true", "--set", "layout.tp=2", "--set", "model.num_layers=1",
                                "--set", "model.num_moe_experts=null", "--set", "model.mtp_num_layers=null", "--mode", "e2e", "--max-ranks", "2",
-                               "--set", "model.experimental_attention_variant=null")
+                               "--set", "model.experimental_attention_variant=null", "--set", "model.parallel_output=true")
             self.assertEqual(result["signatures"], 1, text)
             found = pathlib.Path(folder, "tolerance-act_grad-self_attention.linear_kv_down_proj@tp")
             smallest = json.loads((found / "min.json").read_text(encoding="utf-8"))

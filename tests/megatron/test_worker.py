@@ -27,7 +27,7 @@ def small(**fields):
 class DescriptionTest(unittest.TestCase):
     def test_description_plain_case_is_supported(self):
         described = description()
-        self.assertLessEqual(len(described["fields"]), 96)
+        self.assertLessEqual(len(described["fields"]), 512)
         self.assertIsNone(sets.refusal(described, sets.plain(described)))
         self.assertEqual(sets.ranks_of(described, sets.plain(described)), 1)
 
