@@ -6,7 +6,7 @@ import sys
 import tempfile
 import unittest
 
-from target_cases import known_cases, outcomes, place_of
+from target_cases import Program, known_cases, outcomes, place_of
 
 CORPUS = "corpus/regress/deepspeed"
 WORKER = f"{sys.executable} -m deepspeed_target"
@@ -27,11 +27,25 @@ RIGHT = [
     stage(3, zero={"init": True, "stage3_param_persistence_threshold": 0}, train={"steps": 2}),
     stage(2, zero={"overlap_comm": True, "reduce_bucket_size": 64, "round_robin_gradients": True}, model={"layers": 2}),
     {"layout": {"cp": 2, "dp": 2}, "zero": {"stage": 2}, "model": {"attention": True}},
+    *(stage(number, train={"steps": 3, "optimizer": "adam"}, checkpoint={"before": 1 + number % 2}) for number in range(4)),
+    stage(2, train={"steps": 2, "optimizer": "momentum", "precision": "bf16"}, checkpoint={"before": 1}),
 ]
 REFUSED = [
     (stage(2, engine={"accumulate": "no_sync"}), "no_sync"),
     (stage(2, zero={"overlap_comm": True}, model={"uses": 2, "recompute": "reentrant"}), "not supported"),
 ]
+
+FORGETFUL = """
+from deepspeed_target import program, serving
+sound = program.reloaded
+def forget(case, start):
+    model = sound(case, start)
+    for one in model.parameters():
+        one.data.mul_(0.5)
+    return model
+program.reloaded = forget
+serving.serve()
+"""
 
 
 class Cases(unittest.TestCase):
@@ -46,7 +60,7 @@ class Cases(unittest.TestCase):
 
     def test_known_bugs(self):
         cases = known_cases(CORPUS)
-        self.assertGreaterEqual(len(cases), 13)
+        self.assertGreaterEqual(len(cases), 14)
         for (name, case), seen in zip(cases.items(), outcomes(WORKER, [case["framework"] for case in cases.values()])):
             kind, module = place_of(case)
             self.assertEqual(seen["verdict"], "FINDING", name)
@@ -72,6 +86,13 @@ class Planted(unittest.TestCase):
             seen, = outcomes(f"PYTHONPATH={folder} {WORKER}", [stage(1)])
         self.assertEqual((seen["verdict"], seen["diagnosis"]["class"]), ("FINDING", "scale"), seen)
         self.assertIn("1 / dp", seen["diagnosis"]["text"])
+
+
+    def test_parameters_that_are_not_loaded_are_found(self):
+        with Program(FORGETFUL) as worker:
+            seen, = outcomes(worker.command, [stage(0, train={"steps": 2}, checkpoint={"before": 1})])
+        self.assertEqual(seen["verdict"], "FINDING", seen)
+        self.assertTrue(seen["first"].startswith("s1/"), seen)
 
 
 class Script(unittest.TestCase):

@@ -16,6 +16,8 @@ enum { LEASE_INDICES = 256, PENDING_MAX = 4096 };
 /* For operations: how many cases a lease has, and a job, which should end quickly. */
 enum { LEASE_OPERATIONS = 1 << 16, RANGE_LEAST = 64, RANGE_MOST = 4096 };
 static const double RANGE_SECONDS = 0.05;
+/* How much longer than its time a campaign shrinks what it has begun to shrink: a share of that time. */
+static const double TIME_AFTER = 0.5;
 static const double COMMIT_SECONDS = 0.5;
 /* After an interrupt, running cases get this long to end. Then they are left for --resume: a case that hangs would use its whole
  * deadline. */
@@ -327,7 +329,10 @@ static int32_t next_shrink(struct campaign *k, struct pending *p, struct sf_job 
   p->state = SHRINKING;
   if (!sibling_shrinks(p)) k->shrinking_cases++;
   sf_campaign_shrink_job(job, k->options, p->index, &p->c, &p->outcome);
-  if (k->options->seconds > 0) job->contrast_until = k->ledger.news.start + k->options->seconds;
+  if (k->options->seconds > 0) {
+    job->contrast_until = k->ledger.news.start + k->options->seconds;
+    job->shrink_until = job->contrast_until + TIME_AFTER * k->options->seconds;
+  }
   if (sf_subject_of(&p->c)->takes_over) add_suspects(k, job, p);
   return 1;
 }

@@ -69,7 +69,7 @@ void sf_campaign_shrink_job(struct sf_job *job, const struct sf_campaign_options
   job->tag = tag;
   job->kind = SF_JOB_SHRINK;
   job->budget = options->shrink_budget;
-  job->contrast = SF_CONTRAST_BUDGET;
+  job->contrast = options->shrink_budget < SF_CONTRAST_BUDGET ? (int32_t)options->shrink_budget : SF_CONTRAST_BUDGET;
   job->deadline = options->deadline;
   job->c = *c;
   job->was_hang = found->cls == SF_CLASS_HANG;

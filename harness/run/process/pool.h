@@ -32,7 +32,7 @@ enum sf_shrink_end {
   SF_SHRINK_DONE,        /* it failed so again; min and min_outcome are there */
 };
 
-enum { SF_JOB_BLOCK_MAX = 16, SF_SCRIPT_TEXT = 24576, SF_JOB_SUSPECTS_MAX = 4 };
+enum { SF_JOB_BLOCK_MAX = 16, SF_SCRIPT_TEXT = 40960, SF_JOB_SUSPECTS_MAX = 4 };
 
 struct sf_job {
   int64_t tag;           /* the caller's; of a range the index of its first case */
@@ -41,6 +41,7 @@ struct sf_job {
   int32_t kind;          /* enum sf_job_kind */
   int32_t budget;        /* SHRINK: evaluations at most; 0 = confirm only */
   int32_t contrast;      /* SHRINK: trials at most that say why the smallest case fails (generators/contrast.h); 0: none */
+  double shrink_until;   /* SHRINK: no trial of shrinking begins later, as sf_clock_seconds tells the time; 0: no limit */
   double contrast_until; /* SHRINK: none of them begins later, as sf_clock_seconds tells the time; 0: no limit */
   double deadline;       /* seconds that one trial may take; <= 0: by its size (sf_pool_deadline) */
   struct sf_case c;
@@ -75,7 +76,8 @@ struct sf_job_result {
   struct sf_outcome min_outcome;
   char script[SF_SCRIPT_TEXT]; /* frameworks: a program that shows a diagnosed finding (SHRINK: of min); "" when the worker writes none */
   int32_t evaluations, budget; /* SHRINK: trials that shrinking took, of at most so many */
-  bool minimal;                /* false: the budget ran out first */
+  bool minimal;                /* false: the budget ran out first, or the time */
+  bool out_of_time;            /* SHRINK: the time did */
   bool is_explained;           /* SHRINK: min is the smallest case of another finding, whose contrast holds for this one too */
   char steps[SF_STEPS_TEXT];   /* SHRINK: its way (shrink_steps.h) */
   char contrast[SF_CONTRAST_TEXT]; /* SHRINK: why min fails (contrast_text.h); "": nobody asked */

@@ -18,6 +18,8 @@ struct shrink_loop {
   struct sf_outcome last; /* outcome of the last candidate that still failed in the same way */
   struct sf_case best;    /* that candidate */
   char *steps;            /* SF_STEPS_TEXT */
+  int32_t trials;         /* that were run */
+  bool out_of_time;       /* some were not run any more */
 };
 
 /* Runs c in the pool's process; false when the pool itself failed. shrink_key: "", or the culprit to look for. script: NULL; or
@@ -59,6 +61,9 @@ static bool fails_in_the_same_way(struct shrink_loop *loop, const struct sf_case
 
 static bool still_fails(void *ctx, const struct sf_case *c) {
   struct shrink_loop *loop = ctx;
+  loop->out_of_time |= loop->job->shrink_until > 0 && sf_clock_seconds() >= loop->job->shrink_until;
+  if (loop->out_of_time) return false;
+  loop->trials++;
   const bool fails = fails_in_the_same_way(loop, c);
   sf_steps_note(loop->steps, &loop->best, c, fails);
   if (fails) loop->best = *c;
@@ -75,15 +80,17 @@ static void shrink(struct shrink_loop *loop, const struct sf_pool_options *optio
   struct sf_case min;
   loop->last = result->min_outcome;
   loop->best = job->c;
+  const int32_t before = loop->trials;
   enum sf_status status = subject->table(&of, &job->c, options, job->was_hang ? SF_TABLE_SHRINK_SLOWLY : SF_TABLE_SHRINK);
   if (status == SF_OK)
     status = sf_shrink_run(&min, &job->c, &of.table, still_fails, loop, is_capped ? subject->slow_budget : job->budget, &report);
   if (status != SF_OK) return;
   result->min = min;
   result->min_outcome = loop->last;
-  result->evaluations += (int32_t)report.evaluations;
+  result->evaluations += loop->trials - before;
   result->budget = loop->job->budget;
-  result->minimal = report.minimal;
+  result->out_of_time = loop->out_of_time;
+  result->minimal = report.minimal && !loop->out_of_time;
 }
 
 /* End to end, an error below the noise level of its module is found only in a later module. In isolated mode a module has only the noise of

@@ -2,6 +2,8 @@
 import contextlib
 import inspect
 import os
+import shutil
+import tempfile
 import types
 
 import torch
@@ -233,19 +235,27 @@ def spread(case, model, mesh):
         by_mesh = engine_of["groups"] == "mesh_param"
         more = {"mesh_param": (layout["dp"], layout["cp"])} if by_mesh else {"mpu": groups_of(ranks, engine_of["groups"])}
     config = config_of(case, layout["dp"])
-    if case["zero"].get("init"):
-        model = partitioned(deepspeed, case, model, config, more.get("mpu"))
-    for block in model.layers if layout["cp"] > 1 else ():
-        if block.attention is not None:
-            block.attention.spread = ulysses(block.attention.core, ranks.get_group("cp"))
-    if case["zero"].get("leaf"):
-        deepspeed.utils.set_z3_leaf_modules(model, [Block])
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer_of(train, model), config=config, dist_init_required=False, **more)
-    if engine_of["accumulate"] == "unmanaged" and not hasattr(engine, "managed_gradient_accumulation"):
-        raise NotImplementedError("this version has no managed_gradient_accumulation")
-    state.engine, state.safe = engine, engine_of["read"] == "safe_get"
+
+    def start(model):
+        if case["zero"].get("init"):
+            model = partitioned(deepspeed, case, model, config, more.get("mpu"))
+        for block in model.layers if layout["cp"] > 1 else ():
+            if block.attention is not None:
+                block.attention.spread = ulysses(block.attention.core, ranks.get_group("cp"))
+        if case["zero"].get("leaf"):
+            deepspeed.utils.set_z3_leaf_modules(model, [Block])
+        engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer_of(train, model), config=config, dist_init_required=False, **more)
+        if engine_of["accumulate"] == "unmanaged" and not hasattr(engine, "managed_gradient_accumulation"):
+            raise NotImplementedError("this version has no managed_gradient_accumulation")
+        state.engine, state.safe = engine, engine_of["read"] == "safe_get"
+        return model
+
+    model = start(model)
 
     def step(number, trace):
+        if number > 0 and number == case["checkpoint"]["before"]:
+            trace.replace(reloaded(case, start), [])
+        engine = state.engine
         with engine.coalesce_grad_reduction() if engine_of["accumulate"] == "coalesce" else contextlib.nullcontext():
             total = 0
             for k in range(train["accumulation"] * train["backwards"]):
@@ -272,6 +282,26 @@ def spread(case, model, mesh):
         if train["grad_norm"] and engine.get_global_grad_norm() is not None:
             trace.scalar("grad_norm", engine.get_global_grad_norm())
     return model, [], step
+
+
+def reloaded(case, start):
+    """The model of a new engine, with other parameters, after that has loaded what the running engine has saved."""
+    folder = [tempfile.mkdtemp(prefix="sf-deepspeed-") if torch.distributed.get_rank() == 0 else None]
+    torch.distributed.broadcast_object_list(folder)
+    try:
+        state.engine.save_checkpoint(folder[0])
+        state.engine.destroy()
+        model = Model(case)
+        for one in model.parameters():
+            torch.nn.init.constant_(one, 0.5)
+        model = start(model)
+        if state.engine.load_checkpoint(folder[0])[0] is None:
+            raise RuntimeError("load_checkpoint found nothing to load")
+        return model
+    finally:
+        torch.distributed.barrier()
+        if torch.distributed.get_rank() == 0:
+            shutil.rmtree(folder[0])
 
 
 def ulysses(core, group):

@@ -58,11 +58,13 @@ def places_of(layout, mesh):
 
 
 def close():
-    """Removes DeepSpeed's hooks; else each engine is kept as long as the process."""
+    """Removes DeepSpeed's hooks; else each engine is kept as long as the process. The next case is to have hierarchical partitions only if it says so."""
+    from deepspeed.utils import groups
     from . import program
     if program.state.engine is not None:
         program.state.engine.destroy()
         program.state.engine = None
+        groups._ZERO_PARAM_INTRA_PARALLEL_GROUP = None
 
 
 @contextlib.contextmanager
