@@ -270,6 +270,19 @@ static void test_pool_shrink_contrast_keeps_to_its_trials_and_its_time(void **st
   assert_non_null(strstr(late.contrast, "\"why\":\"not tried: the time of the campaign is over\",\"trials\":0,"));
 }
 
+/* It is confirmed, and nothing is tried to make it smaller. */
+static void test_pool_shrink_ends_with_its_time(void **state) {
+  (void)state;
+  struct sf_job job = shrink_job("rowparallel-bias-xtp", "tolerance/act/self_attention.linear_proj", 300);
+  job.shrink_until = 1e-9;
+  const struct sf_job_result r = run_shrink(&job);
+  assert_int_equal(r.end, SF_SHRINK_DONE);
+  assert_true(r.out_of_time && !r.minimal);
+  assert_int_equal(r.evaluations, 0);
+  assert_int_equal(sf_case_ranks(&r.min), sf_case_ranks(&job.c));
+  assert_false(shrink("rowparallel-bias-xtp", "tolerance/act/self_attention.linear_proj", 300).out_of_time);
+}
+
 static void test_pool_shrink_crash_gets_smaller(void **state) {
   (void)state;
   const struct sf_job_result r = shrink("canary-crash", "crash/comm-died/parallel_mlp.bwd.canary", 300);
@@ -432,6 +445,7 @@ int main(void) {
       cmocka_unit_test(test_pool_run_case_that_cannot_be_run_is_a_status),
       cmocka_unit_test(test_pool_shrink_finding_gets_smaller),
       cmocka_unit_test(test_pool_shrink_contrast_keeps_to_its_trials_and_its_time),
+      cmocka_unit_test(test_pool_shrink_ends_with_its_time),
       cmocka_unit_test(test_pool_shrink_crash_gets_smaller),
       cmocka_unit_test(test_pool_shrink_near_the_noise_goes_over_to_the_culprit),
       cmocka_unit_test(test_pool_shrink_without_budget_only_confirms),
