@@ -463,6 +463,7 @@ static void conclude(struct contrasting *s) {
 static enum sf_status prepare(struct contrasting *s) {
   memset(s->out, 0, sizeof *s->out);
   s->out->count = s->table->field_count;
+  s->out->budget = s->budget;
   if (!s->table->kind->of_case(s->row, s->table, s->min)) return SF_EINPUT;
   for (int32_t i = s->table->field_count; i < s->table->rules->field_count; i++) s->row[i] = s->table->range[i].lo;
   for (int32_t i = 0; i < s->table->field_count; i++) note(s, i, s->row[i], true);

@@ -75,7 +75,7 @@ struct sf_contrast_field {
   struct sf_contrast_tries tries;
 };
 struct sf_contrast {
-  int32_t trials;
+  int32_t trials, budget; /* of at most so many */
   bool cut_short; /* the asker ended it */
   int32_t count;  /* of the table's fields */
   struct sf_contrast_field at[SF_SPACE_FIELDS_MAX];

@@ -194,8 +194,8 @@ static void write_json(char out[SF_CONTRAST_TEXT], json_t *object) {
   json_decref(object);
 }
 
-static json_t *contrast_json(struct sf_text *why, int32_t trials, json_t *fields) {
-  return json_pack("{s:o, s:i, s:i, s:o}", "why", text_json(why), "trials", trials, "budget", SF_CONTRAST_BUDGET, "fields", fields);
+static json_t *contrast_json(struct sf_text *why, int32_t trials, int32_t budget, json_t *fields) {
+  return json_pack("{s:o, s:i, s:i, s:o}", "why", text_json(why), "trials", trials, "budget", budget, "fields", fields);
 }
 
 void sf_contrast_write(char out[SF_CONTRAST_TEXT], const struct sf_contrast *contrast, const struct sf_table *table, const char *cut) {
@@ -205,13 +205,13 @@ void sf_contrast_write(char out[SF_CONTRAST_TEXT], const struct sf_contrast *con
   append_sentence(&why, &told, cut);
   for (int32_t i = 0; i < contrast->count; i++)
     if (contrast->at[i].state != SF_CONTRAST_FIXED) json_array_append_new(fields, field_json(&told, i));
-  write_json(out, contrast_json(&why, contrast->trials, fields));
+  write_json(out, contrast_json(&why, contrast->trials, contrast->budget, fields));
 }
 
 void sf_contrast_write_skipped(char out[SF_CONTRAST_TEXT], const char *reason) {
   struct sf_text why = {0};
   sf_text_append(&why, "not tried: %s", reason);
-  write_json(out, contrast_json(&why, 0, json_array()));
+  write_json(out, contrast_json(&why, 0, 0, json_array()));
 }
 
 void sf_contrast_line(char out[SF_CONTRAST_LINE_TEXT], const char *json) {

@@ -264,7 +264,7 @@ static void test_pool_shrink_contrast_keeps_to_its_trials_and_its_time(void **st
   assert_string_equal(run_shrink(&job).contrast, "");
   job.contrast = 5;
   const struct sf_job_result r = run_shrink(&job);
-  assert_non_null(strstr(r.contrast, "\"trials\":5,"));
+  assert_non_null(strstr(r.contrast, "\"trials\":5,\"budget\":5,"));
   job.contrast_until = 1e-9;
   const struct sf_job_result late = run_shrink(&job);
   assert_non_null(strstr(late.contrast, "\"why\":\"not tried: the time of the campaign is over\",\"trials\":0,"));
