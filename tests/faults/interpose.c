@@ -2,7 +2,8 @@
  *   SHARDFUZZ_FAULTS          one fault a line: "call=pwrite path=*.sqlite* after=12 effect=ENOSPC times=1 who=any"
  *   SHARDFUZZ_FAULTS_STATE    a file of STATE_BYTES zeros, which all processes of a run share
  *   SHARDFUZZ_FAULTS_PROGRAM  the executable's name; other programs (mpirun, Python) are left alone
- * Calls are counted over all processes together, per fault: those after the first `after` that match fail, `times` of them (0: all). */
+ * Calls are counted over all processes together, per fault: those after the first `after` that match fail, `times` of them (0: all). A clock that has
+ * jumped stays where it is: all later readings are moved. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -167,7 +168,8 @@ static const struct fault *find(enum call call, int fd) {
     const struct fault *fault = &faults[i];
     if (fault->call != call || !(is_parent ? fault->parent : fault->child) || !path_matches(fault, fd)) continue;
     const int64_t seen = atomic_fetch_add(&state->seen[i], 1);
-    if (seen >= fault->after && (fault->times == 0 || seen < fault->after + fault->times)) found = fault;
+    const bool lasts = fault->times == 0 || fault->effect == EFFECT_JUMP;
+    if (seen >= fault->after && (lasts || seen < fault->after + fault->times)) found = fault;
   }
   errno = error;
   return found;

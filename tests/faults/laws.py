@@ -79,7 +79,7 @@ def ends(trial):
         report = closing(run)
         if run.code is None:
             yield f"{name} did not end"
-        elif run.code == 1 and report and report["interrupted"] and not last and any_signal(trial, run):
+        elif run.code == 1 and report and report["interrupted"] and not last and any_signal(trial, number):
             continue  # what was found before the signal is new
         elif run.code in (0, 1) and report and (report["interrupted"] or report["cases"] != trial.way.cases):
             yield f"{name} ended with {run.code} after {report['cases']} of {trial.way.cases} cases"
@@ -88,15 +88,16 @@ def ends(trial):
         elif last:
             yield f"{name} ended with {run.code}: {run.stderr.strip()[-300:]}"
         elif run.code < 0 or run.code > 128:
-            number = -run.code if run.code < 0 else run.code - 128
-            if not any_signal(trial, run):
-                yield f"{name} was ended by {signal.Signals(number).name}, which nobody sent: {run.stderr.strip()[-300:]}"
+            ended_by = -run.code if run.code < 0 else run.code - 128
+            if not any_signal(trial, number):
+                yield f"{name} was ended by {signal.Signals(ended_by).name}, which nobody sent: {run.stderr.strip()[-300:]}"
         elif not trial.way.mpi and len(messages(run)) != 1:
             yield f"{name} ended with {run.code} and {len(messages(run))} lines that say why: {run.stderr.strip()[-300:]}"
 
 
-def any_signal(trial, run):
-    return bool(run.sent) or any(fault.get("effect") in ENDING for fault in trial.plan.faults)
+def any_signal(trial, number):
+    """Whether something may have ended this run."""
+    return bool(trial.runs[number].sent) or any(fault.get("effect") in ENDING for fault in trial.plan.of_run(number))
 
 
 def sound(trial):
