@@ -2,8 +2,8 @@
  *   SHARDFUZZ_FAULTS          one fault a line: "call=pwrite path=*.sqlite* after=12 effect=ENOSPC times=1 who=any"
  *   SHARDFUZZ_FAULTS_STATE    a file of STATE_BYTES zeros, which all processes of a run share
  *   SHARDFUZZ_FAULTS_PROGRAM  the executable's name; other programs (mpirun, Python) are left alone
- * Calls are counted over all processes together, per fault: those after the first `after` that match fail, `times` of them (0: all). A clock that has
- * jumped stays where it is: all later readings are moved. */
+ * Calls are counted over all processes together, per fault: those after the first `after` that match fail, `times` of them (0: all).
+ * A clock that has jumped stays where it is: all later readings are moved. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
