@@ -79,25 +79,27 @@ def ends(trial):
         report = closing(run)
         if run.code is None:
             yield f"{name} did not end"
-        elif run.code == 1 and report and report["interrupted"] and not last and any_signal(trial, number):
+        elif run.code == 1 and report and report["interrupted"] and not last and any_signal(run):
             continue  # what was found before the signal is new
         elif run.code in (0, 1) and report and (report["interrupted"] or report["cases"] != trial.way.cases):
             yield f"{name} ended with {run.code} after {report['cases']} of {trial.way.cases} cases"
         elif run.code in (0, 1) and report:
             continue
+        elif run.code == 3 and report and report["cases"] == trial.way.cases == len(trial.limited):
+            continue  # a limit of the machine left every case inconclusive, and the program says that nothing was judged
         elif last:
             yield f"{name} ended with {run.code}: {run.stderr.strip()[-300:]}"
         elif run.code < 0 or run.code > 128:
             ended_by = -run.code if run.code < 0 else run.code - 128
-            if not any_signal(trial, number):
+            if not any_signal(run):
                 yield f"{name} was ended by {signal.Signals(ended_by).name}, which nobody sent: {run.stderr.strip()[-300:]}"
         elif not trial.way.mpi and len(messages(run)) != 1:
             yield f"{name} ended with {run.code} and {len(messages(run))} lines that say why: {run.stderr.strip()[-300:]}"
 
 
-def any_signal(trial, number):
+def any_signal(run):
     """Whether something may have ended this run."""
-    return bool(trial.runs[number].sent) or any(fault.get("effect") in ENDING for fault in trial.plan.of_run(number))
+    return bool(run.sent) or any(fault.get("effect") in ENDING for fault in run.faults)
 
 
 def sound(trial):

@@ -18,11 +18,13 @@ STATE_BYTES = 4096
 
 @dataclasses.dataclass
 class Run:
-    """One run of the program. code: as subprocess has it, None where it did not end; sent: names of the signals that it was sent."""
+    """One run of the program. code: as subprocess has it, None where it did not end; sent: names of the signals that it was sent;
+    faults: those of the plan that were of this run."""
     code: int | None
     stdout: str
     stderr: str
     sent: list
+    faults: list
 
 
 class Tools:
@@ -136,7 +138,7 @@ def start(way, seed, faults, tools, folder):
             thread.join()
         for file in (out, err):
             file.seek(0)
-        return Run(code, out.read(), err.read(), sent)
+        return Run(code, out.read(), err.read(), sent, faults)
 
 
 def run_plan(plan, ways, tools, folder):
