@@ -16,7 +16,7 @@ enum { LEASE_INDICES = 256, PENDING_MAX = 4096 };
 /* For operations: how many cases a lease has, and a job, which should end quickly. */
 enum { LEASE_OPERATIONS = 1 << 16, RANGE_LEAST = 64, RANGE_MOST = 4096 };
 static const double RANGE_SECONDS = 0.05;
-/* How much longer than its time a campaign shrinks what it has begun to shrink: a share of that time. */
+/* Shrinking that has begun may go on after the campaign's time for this share of it. */
 static const double TIME_AFTER = 0.5;
 static const double COMMIT_SECONDS = 0.5;
 /* After an interrupt, running cases get this long to end. Then they are left for --resume: a case that hangs would use its whole
@@ -148,10 +148,12 @@ static bool all_decided(struct campaign *k, struct pending *p) {
 
 static void settle(struct campaign *k, struct key_queue *queue);
 
-/* A case's rows go into one batch, so that a case that is cut off runs again as a whole. */
+/* A case's rows go into one batch, so that a case that is cut off runs again as a whole. Culprits are booked in the order of their places,
+ * since a later one may have the smallest case of an earlier one. */
 static void book_case(struct campaign *k, struct pending *first) {
   struct key_queue *queues[1 + SF_FURTHER_MAX];
   int32_t count = 0;
+  while (first->place > 0) first = first->sibling;
   for (struct pending *p = first, *next; count == 0 || p != first; p = next) {
     struct key_queue *queue = queues[count++] = p->queue;
     next = p->sibling;

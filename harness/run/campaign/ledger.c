@@ -312,7 +312,7 @@ static enum sf_status copy_contrast(void *context, const struct sf_store_finding
   return SF_OK;
 }
 
-/* Takes the contrast of the finding that has the same smallest case. */
+/* Copies the contrast of the finding that has the same smallest case. */
 static void take_contrast(struct sf_ledger *ledger, struct sf_job_result *shrunk) {
   struct contrast_of of = {.out = shrunk->contrast};
   char *min_json = NULL;
@@ -325,7 +325,7 @@ static void take_contrast(struct sf_ledger *ledger, struct sf_job_result *shrunk
 
 void sf_ledger_add_shrunk(struct sf_ledger *ledger, const struct sf_booking *b, const struct sf_job_result *shrunk) {
   static struct sf_job_result told;
-  if (shrunk->is_explained) {
+  if (shrunk->is_suspects) {
     told = *shrunk;
     take_contrast(ledger, &told);
     shrunk = &told;

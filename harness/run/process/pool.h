@@ -41,7 +41,7 @@ struct sf_job {
   int32_t kind;          /* enum sf_job_kind */
   int32_t budget;        /* SHRINK: evaluations at most; 0 = confirm only */
   int32_t contrast;      /* SHRINK: trials at most that say why the smallest case fails (generators/contrast.h); 0: none */
-  double shrink_until;   /* SHRINK: no trial of shrinking begins later, as sf_clock_seconds tells the time; 0: no limit */
+  double shrink_until;   /* SHRINK: shrinking starts no trial after this sf_clock_seconds; 0: no limit */
   double contrast_until; /* SHRINK: none of them begins later, as sf_clock_seconds tells the time; 0: no limit */
   double deadline;       /* seconds that one trial may take; <= 0: by its size (sf_pool_deadline) */
   struct sf_case c;
@@ -76,9 +76,10 @@ struct sf_job_result {
   struct sf_outcome min_outcome;
   char script[SF_SCRIPT_TEXT]; /* frameworks: a program that shows a diagnosed finding (SHRINK: of min); "" when the worker writes none */
   int32_t evaluations, budget; /* SHRINK: trials that shrinking took, of at most so many */
-  bool minimal;                /* false: the budget ran out first, or the time */
-  bool out_of_time;            /* SHRINK: the time did */
-  bool is_explained;           /* SHRINK: min is the smallest case of another finding, whose contrast holds for this one too */
+  bool minimal;                /* false: the budget or the time ran out first */
+  bool out_of_time;            /* SHRINK: shrink_until passed before min was minimal */
+  bool is_explained;           /* SHRINK: without what a suspect needs, the case does not fail so; min is that suspect */
+  bool is_suspects;            /* SHRINK: min is a suspect, by that or by shrinking: the contrast of that finding holds here too */
   char steps[SF_STEPS_TEXT];   /* SHRINK: its way (shrink_steps.h) */
   char contrast[SF_CONTRAST_TEXT]; /* SHRINK: why min fails (contrast_text.h); "": nobody asked */
 };

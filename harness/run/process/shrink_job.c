@@ -1,4 +1,5 @@
 /* Confirms and shrinks one finding, and says why it fails, in a process that starts further processes. */
+#include "harness/base/alloc.h"
 #include "harness/base/system/clock.h"
 #include "harness/run/framework/framework.h"
 #include "harness/run/process/subject.h"
@@ -18,8 +19,8 @@ struct shrink_loop {
   struct sf_outcome last; /* outcome of the last candidate that still failed in the same way */
   struct sf_case best;    /* that candidate */
   char *steps;            /* SF_STEPS_TEXT */
-  int32_t trials;         /* that were run */
-  bool out_of_time;       /* some were not run any more */
+  int32_t trials;         /* of shrinking, run so far */
+  bool out_of_time;       /* shrink_until has passed */
 };
 
 /* Runs c in the pool's process; false when the pool itself failed. shrink_key: "", or the culprit to look for. script: NULL; or
@@ -173,7 +174,7 @@ static void contrast(struct shrink_loop *loop, const struct sf_pool_options *opt
   const struct sf_contrast_asker asker = {.ask = ask, .allows = allows, .ctx = &asking};
   const struct sf_job *job = loop->job;
   const char *reason = no_contrast(job, options, &result->min_outcome);
-  if (result->is_explained) reason = "another finding has the same smallest case";
+  if (result->is_suspects) reason = "another finding has the same smallest case";
   if (job->contrast == 0 || job->budget == 0) return;
   if (reason != NULL)
     sf_contrast_write_skipped(result->contrast, reason);
@@ -231,6 +232,20 @@ static bool is_explained(struct shrink_loop *loop, struct sf_job *job, const str
   return false;
 }
 
+/* Compares cases as the store keeps them, which is how the ledger finds the other finding. */
+static bool is_suspect(const struct sf_job *job, const struct sf_case *min) {
+  char *text = NULL;
+  bool is = false;
+  if (job->suspect_count == 0 || sf_case_to_json(&text, min) != SF_OK) return false;
+  for (int32_t i = 0; i < job->suspect_count && !is; i++) {
+    char *other = NULL;
+    is = sf_case_to_json(&other, &job->suspects[i]) == SF_OK && strcmp(text, other) == 0;
+    sf_free(other);
+  }
+  sf_free(text);
+  return is;
+}
+
 static void confirm_and_shrink(struct shrink_loop *loop, struct sf_job *shrunk, const struct sf_pool_options *options,
                                struct sf_job_result *result) {
   const struct sf_job *job = loop->job;
@@ -242,6 +257,7 @@ static void confirm_and_shrink(struct shrink_loop *loop, struct sf_job *shrunk, 
     name_culprit(loop, shrunk, result);
     shrink(loop, options, result);
   }
+  result->is_suspects = is_suspect(job, &result->min);
   diagnose(loop, options, result);
   contrast(loop, options, result);
 }

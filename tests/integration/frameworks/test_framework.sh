@@ -30,6 +30,11 @@ check "two ranks are enough" grep -qF '"ranks": 2' "$found/min.json"
 check "nothing else is needed" [ "$(python3 -c 'import json, sys; print(len(json.load(open(sys.argv[1]))["framework"]))' "$found/min.json")" = 2 ]
 check "the report names the tensor" grep -qx 'first        s0/mb0/fwd/act/mlp.fc2/0' "$found/report.txt"
 check "it names the worker that was run" grep -qxF "target       $sample" "$found/report.txt"
+# Two modules with the same mistake: the smallest case of the first explains the second, which takes its contrast.
+run 1 fuzz --target "worker:python3 -S tests/integration/frameworks/two_wrong_worker.py" --cases 4 --jobs 1 --set bug=no-reduce --set ranks=2 --out "$work/both" --json "${launch[@]}"
+is_json '[s["signature"] for s in j["by_signature"]]' "['conflict/act/mlp.fc2@dp', 'conflict/act/mlp.fc3@dp']"
+is_json 'len({json.dumps(s["contrast"]) for s in j["by_signature"]}), j["by_signature"][1]["contrast"]["trials"] > 0' '(1, True)'
+check "the second is not shrunk" grep -qx 'shrunk       not by itself: the smallest case of another finding explains it' "$work/both/conflict-act-mlp.fc3@dp/report.txt"
 line=$(sed -n 's/^replay       //p' "$found/report.txt")
 check "its command works in another folder: $line" grep -q '^expected .*: yes$' <(cd / && bash -c "$line" 2>&1)
 run 1 fuzz --target "$sample" --cases 24 --seed 3 --jobs 2 --out "$work/two" --store "$work/two.sqlite" "${launch[@]}"
