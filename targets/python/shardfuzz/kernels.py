@@ -1,7 +1,7 @@
-"""Kernels of Transformer Engine, which PyTorch's dispatcher does not see: in a perturbed run (perturb.py) their results are perturbed, too.
+"""Perturbs the results of Transformer Engine's kernels in the runs of perturb.py, which does not see them: they bypass PyTorch's dispatcher.
 
-E3 and E5 as in perturb.py: a result is rounded by chance, a product is added up in parts. A product of operands in fp8 gets in both what another rounding of the
-operands to fp8 would change: ranks scale their shards by the shards' own largest values, so they round what they have in common otherwise than one device does.
+E3 and E5 do what they do in perturb.py: E3 jitters each rounded result, E5 adds up products in parts. In both, a product of fp8 operands also moves as if its
+operands had been rounded to fp8 anew. Each rank scales its shard by the shard's own largest value, so it rounds a number differently than one device does.
 """
 import contextlib
 import re
@@ -11,7 +11,7 @@ from typing import Callable, List, Tuple
 import torch
 from torch.utils._pytree import tree_flatten
 
-from .split import Cutter, add_up
+from .split import Cutter, product
 
 LIBRARY = "transformer_engine_torch"   # all kernels are its functions
 PRODUCTS = {"generic_gemm", "te_general_grouped_gemm"}
@@ -22,7 +22,7 @@ FORMATS = {"E4M3": torch.float8_e4m3fn, "E5M2": torch.float8_e5m2}
 
 @contextlib.contextmanager
 def perturbed(owner):
-    """While it is entered, the kernels' results are perturbed as owner, a Perturbation, says. Does nothing where the library is not loaded."""
+    """Inside this context the kernels' results are perturbed as owner, a Perturbation, says. Without the library it does nothing."""
     changed = []
     library = sys.modules.get(LIBRARY)
     for name, kernel in list(vars(library).items()) if library is not None else ():
@@ -46,10 +46,10 @@ def _wrapped(owner, name: str, kernel: Callable) -> Callable:
         owner.paused = True
         try:
             result = kernel(*args, **kwargs)
-            for a, transposed_a, b, transposed_b, out in _products(name, args, result):
+            for a, transposed_a, b, transposed_b, out in _products(owner, name, args, result):
                 _change_product(owner, a, transposed_a, b, transposed_b, out)
             if owner.kind == "E3":
-                for value in _results(name, args, result):
+                for value in _results(owner, name, args, result):
                     value.copy_(owner.jittered(value))
             return result
         finally:
@@ -57,17 +57,18 @@ def _wrapped(owner, name: str, kernel: Callable) -> Callable:
     return call
 
 
-def _is_plain(value) -> bool:
-    return type(value) in (torch.Tensor, torch.nn.Parameter) and value.dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16) and value.numel() > 0
+def _is_plain(owner, value) -> bool:
+    """Whether it is a tensor of PyTorch with values, and none of the library's own classes."""
+    return type(value) in (torch.Tensor, torch.nn.Parameter) and owner.perturbable(value) and value.numel() > 0
 
 
-def _results(name: str, args, result) -> List[torch.Tensor]:
-    """Stored results that rounding may change; the grouped product's are an argument."""
-    return [value for value in tree_flatten(args[4] if name == "te_general_grouped_gemm" else result)[0] if _is_plain(value)]
+def _results(owner, name: str, args, result) -> List[torch.Tensor]:
+    """The stored results that rounding may change. The grouped product stores them in an argument."""
+    return [value for value in tree_flatten(args[4] if name == "te_general_grouped_gemm" else result)[0] if _is_plain(owner, value)]
 
 
-def _products(name: str, args, result) -> List[Tuple]:
-    """(A, whether it is transposed, B, whether it is transposed, the stored product) of a call, as the library has them: by columns, op(A) op(B)."""
+def _products(owner, name: str, args, result) -> List[Tuple]:
+    """The products op(A) op(B) of a call, as (A, is A transposed, B, is B transposed, stored product). The library counts in columns: the product's rows are those of B."""
     if name == "generic_gemm":
         found = [(args[0], args[1], args[2], args[3], result[0])]
     elif name == "te_general_grouped_gemm":
@@ -76,7 +77,7 @@ def _products(name: str, args, result) -> List[Tuple]:
         found = [(a, args[1], b, args[3], out) for a, b, out in zip(args[0], args[2], outs)]
     else:
         found = []
-    return [one for one in found if _is_plain(one[4])]
+    return [one for one in found if _is_plain(owner, one[4])]
 
 
 def _change_product(owner, a, transposed_a, b, transposed_b, out) -> None:
@@ -87,8 +88,7 @@ def _change_product(owner, a, transposed_a, b, transposed_b, out) -> None:
     if unit_right or unit_left:
         other = _redrawn(owner, left, unit_left) @ _redrawn(owner, right, unit_right)
     elif owner.kind == "E5":
-        parts = Cutter(owner.generator).parts(right.shape[0], right.device)
-        other = add_up([(left[:, part] @ right[part]).to(out.dtype) for part in parts]).float()
+        other = product(lambda a, b: (a @ b).to(out.dtype), left, right, Cutter(owner.generator)).float()
     else:
         return
     stored = out.view(other.shape)
@@ -100,11 +100,11 @@ def _redrawn(owner, values, unit):
 
 
 def _values(operand) -> Tuple[torch.Tensor, float]:
-    """([rows, columns] in fp32, the unit of its rounding to fp8, or 0 for a plain tensor)."""
+    """Its values [rows, columns] in fp32, and the largest relative change by rounding to fp8; 0 for an operand that is not in fp8."""
     if isinstance(operand, torch.Tensor) and not hasattr(operand, "_quantizer"):
         return operand.detach().reshape(-1, operand.shape[-1]).float(), 0.0
     kind = "E5M2" if "E5M2" in str(operand._fp8_dtype) else "E4M3"
-    if hasattr(operand, "_scale_inv"):  # one scale; it may hold its transpose alone
+    if hasattr(operand, "_scale_inv"):  # one scale for all of it; the library may have dropped the values and kept their transpose
         if operand._data is not None:
             values = operand._data.reshape(-1, operand._data.shape[-1])
         else:

@@ -5,7 +5,7 @@ E3  every stored floating-point result times (1 + h v) before it is rounded, h =
 E5  every product and every sum over several elements in 2, 4 or 8 randomly permuted parts, each rounded, added with rounding; what is added up in fp32 and then
     stored in fewer bits has its parts rounded to these, since ranks that each have a part store it so
 
-A TorchDispatchMode sees the operations of forward and backward below autograd; kernels.py has those that pass it by. What only moves data (views, copies, gathers, masks) is not
+A TorchDispatchMode sees the operations of forward and backward below autograd; kernels.py perturbs the kernels that bypass it. What only moves data (views, copies, gathers, masks) is not
 perturbed unless it rounds (a cast to a type of less precision), nor what the optimizer does, nor anything while `paused`. Fused attention hides its products: E5 runs use the plain one.
 """
 import contextlib
@@ -133,7 +133,7 @@ class Perturbation:
             return output
         number = functools.reduce(lambda key, part: key * 1009 + part, place, self.seed)
         self.generator.manual_seed(number % (1 << 62))
-        return tree_map(lambda leaf: self._perturb_output(leaf) if self._perturbable(leaf) else leaf, output)
+        return tree_map(lambda leaf: self._perturb_output(leaf) if self.perturbable(leaf) else leaf, output)
 
     def _perturb_output(self, values: torch.Tensor) -> torch.Tensor:
         """Passes the gradient on unchanged."""
@@ -142,13 +142,13 @@ class Perturbation:
         return values + ((plain * (1 + EPSILON[values.dtype] * draw)).to(values.dtype) - values.detach())
 
     @staticmethod
-    def _perturbable(value) -> bool:
-        """Autograd's zeros without storage hold nothing to change."""
+    def perturbable(value) -> bool:
+        """Whether it is a floating-point tensor. Autograd's zeros without storage hold nothing to change."""
         return isinstance(value, torch.Tensor) and value.dtype in EPSILON and not value._is_zerotensor()
 
     def store(self, parameter) -> None:
         """Perturbs a parameter that the optimizer has changed: storing it rounds too, which E3 moves."""
-        if self.kind == "E3" and self._perturbable(parameter):
+        if self.kind == "E3" and self.perturbable(parameter):
             with torch.no_grad():
                 parameter.copy_(self.jittered(parameter))
 
@@ -167,12 +167,12 @@ class Perturbation:
         if _only_moves(function) and not self._rounds(function, args, result):
             return result
         if isinstance(result, torch.Tensor) and _is_new(function):
-            if self._perturbable(result):
+            if self.perturbable(result):
                 result.copy_(self.jittered(result))
             return result
         old = {id(leaf) for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)}
         for number, value in enumerate(tree_flatten(result)[0]):
-            if self._perturbable(value) and not self._is_view(function, number) and (id(value) not in old or function._schema.is_mutable):
+            if self.perturbable(value) and not self._is_view(function, number) and (id(value) not in old or function._schema.is_mutable):
                 value.copy_(self.jittered(value))
         return result
 

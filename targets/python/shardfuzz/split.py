@@ -31,25 +31,25 @@ def add_up(pieces: List[torch.Tensor]) -> torch.Tensor:
     return total
 
 
-def _product(operation, a, b, cutter):
-    """a @ b over the last dimension of a and the last but one of b."""
+def product(operation, a, b, cutter):
+    """a @ b in parts of the last dimension of a and the last but one of b."""
     parts = cutter.parts(a.shape[-1], a.device)
     return cutter.add_up([operation(a.index_select(-1, part), b.index_select(-2, part)) for part in parts])
 
 
 def _mm(cutter, a, b):
-    return _product(aten.mm.default, a, b, cutter)
+    return product(aten.mm.default, a, b, cutter)
 
 
 def _bmm(cutter, a, b):
-    return _product(aten.bmm.default, a, b, cutter)
+    return product(aten.bmm.default, a, b, cutter)
 
 
 def _with_bias(operation):
     def split(cutter, bias, a, b, *, beta=1, alpha=1):
-        product = _product(operation, a, b, cutter)
-        product = product if alpha == 1 else product * alpha
-        return product if beta == 0 else product + (bias if beta == 1 else bias * beta)
+        total = product(operation, a, b, cutter)
+        total = total if alpha == 1 else total * alpha
+        return total if beta == 0 else total + (bias if beta == 1 else bias * beta)
     return split
 
 
