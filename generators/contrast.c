@@ -351,11 +351,11 @@ static void explore_named(struct contrasting *s) {
 
 /* --- all others at once ------------------------------------------------------------------------------------------- */
 
-/* Which of the candidates a round tries first: of numbers the next ones above and the roundest in turn, or those next to the own one. */
+/* Which candidate a round tries first. Numbers: by turns the next one above and the roundest; or, if costs are unknown, a neighbour. */
 static int32_t first_of_round(const struct contrasting *s, const struct candidates *of, int32_t round) {
   const int32_t above = of->count - of->below, round_number = of->is_number ? roundest(of) : -1;
   if (!of->is_number) return round;
-  if (s->table->price_unknown) return of->below > 0 && (round % 2 == 1 || above == 0) ? of->below - 1 : of->below;
+  if (s->table->cost_unknown) return of->below > 0 && (round % 2 == 1 || above == 0) ? of->below - 1 : of->below;
   if (round % 2 == 1 && round_number >= 0) return round_number;
   return above > 0 ? of->below + (round / 2) % above : round;
 }

@@ -75,9 +75,9 @@ struct sf_contrast_field {
   struct sf_contrast_tries tries;
 };
 struct sf_contrast {
-  int32_t trials, budget; /* of at most so many */
-  bool cut_short; /* the asker ended it */
-  int32_t count;  /* of the table's fields */
+  int32_t trials, budget; /* run, and allowed */
+  bool cut_short;         /* the asker ended it */
+  int32_t count;          /* of the table's fields */
   struct sf_contrast_field at[SF_SPACE_FIELDS_MAX];
 };
 /* c: a smallest case of the table that fails. Tries at most `budget` neighbours of it. SF_EINPUT: the case has no row in the table. */

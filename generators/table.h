@@ -103,7 +103,7 @@ struct sf_table {
   int32_t seed, tries; /* where passes reseed: the field of the seed, and how many seeds a step is tried with, the row's own first */
   struct sf_range range[SF_SPACE_FIELDS_MAX]; /* what each field may be */
   int64_t reach;                              /* contrast.h tries numbers up to this, and up to a multiple of the case's own */
-  bool price_unknown; /* nobody knows what a case costs: where contrast.h changes many numbers at once, each goes one step */
+  bool cost_unknown; /* no model says how long a case takes: when contrast.h changes many numbers at once, it moves each by one step */
 };
 
 /* Whether the field has one of these traits. */

@@ -18,7 +18,7 @@ enum { SF_DESCRIPTION_FIELDS_MAX = 512, SF_DESCRIPTION_RANKS_MAX = 256 };
 enum sf_status sf_description_create(struct sf_description **out, const json_t *value, struct sf_error *error) SF_MUST_USE;
 void sf_description_destroy(struct sf_description *description);           /* takes NULL */
 const char *sf_description_name(const struct sf_description *description); /* of the framework; belongs to the description */
-/* What the worker wants its user to read before a campaign, one line; NULL for none. Belongs to the description. */
+/* One line that the user should read before a campaign, or NULL. Belongs to the description. */
 const char *sf_description_note(const struct sf_description *description);
 /* Perturbed runs that the worker asks for, to be judged by. */
 int32_t sf_description_draws(const struct sf_description *description);

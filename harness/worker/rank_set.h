@@ -45,7 +45,7 @@ enum sf_worker_end {
   SF_WORKER_GARBLED,   /* what a rank said is no answer to the request */
   SF_WORKER_UNSTARTED, /* not every rank said hello */
   SF_WORKER_UNABLE,    /* this machine could not start the set: the command has not run */
-  SF_WORKER_UNUSABLE,  /* a rank said that the machine failed it, such as its GPU's service: the framework has no part in it */
+  SF_WORKER_UNUSABLE,  /* a rank said that the machine failed, such as the GPU's service, and not the framework */
   SF_WORKER_STOPPED,   /* *stop was set */
 };
 /* Whether the set can be asked again. */

@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 4 simple_training.py --tp 2 --pp 2 --trace parallel
 
-On a GPU --te takes the layers of Transformer Engine, and --fp8 RECIPE computes their products in fp8.
+On a GPU, --te uses Transformer Engine's layers, and --fp8 RECIPE computes their products in fp8.
 """
 import argparse
 import os

@@ -25,7 +25,7 @@ class ExcuseTest(unittest.TestCase):
             self.assertEqual(self.told(SERVICE, jobs=jobs, lost=False), f"CUDA's Multi-Process Service: {SERVICE}")
 
     def test_an_invalid_access_is_a_cases_where_no_other_runs(self):
-        self.assertTrue(self.told(ACCESS).startswith("CUDA error: an illegal memory access was encountered: a process made CUDA fail for all"))
+        self.assertTrue(self.told(ACCESS).startswith("CUDA error: an illegal memory access was encountered: one failing process makes CUDA fail"))
         self.assertIsNone(self.told(ACCESS, jobs="1"))
 
     def test_other_failures_are_the_cases(self):

@@ -27,7 +27,7 @@ struct sf_case sf_case_expecting(const struct sf_case *c, const struct sf_outcom
 
 void sf_finding_shrink_text(char *out, size_t size, const struct sf_job_result *shrunk) {
   if (shrunk->end == SF_SHRINK_DONE && shrunk->is_explained) {
-    snprintf(out, size, "to the smallest case of another finding: without what that needs the case does not fail so");
+    snprintf(out, size, "not by itself: the smallest case of another finding explains it");
   } else if (shrunk->end == SF_SHRINK_DONE && shrunk->budget > 0) {
     snprintf(out, size, "in %d of at most %d trials; minimal: %s", shrunk->evaluations, shrunk->budget,
              shrunk->minimal ? "yes" : shrunk->out_of_time ? "no (the time ran out)" : "no (the budget ran out)");

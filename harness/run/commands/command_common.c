@@ -254,7 +254,7 @@ static enum sf_status check_device(const struct sf_description *description, int
                       sf_description_name(description));
 }
 
-/* Workers inherit where their ranks shall compute, and how many cases of this machine compute there at once. */
+/* Workers inherit the device of their ranks, and the number of cases that run on this machine at once. */
 static enum sf_status tell_workers(int32_t device, int32_t jobs) {
   char text[16];
   snprintf(text, sizeof text, "%d", jobs * sf_local_size());

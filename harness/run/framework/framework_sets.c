@@ -96,7 +96,7 @@ enum sf_status sf_framework_sets_ask(struct sf_framework_sets *sets, struct sf_w
     sets->kept[place].used = ++sets->requests;
     status = sf_worker_set_ask(sets->kept[place].set, report, request);
     if (!sf_worker_goes_on(report->end)) drop_set(sets, place);
-    if (report->end == SF_WORKER_UNUSABLE) sf_framework_sets_rest(sets); /* a GPU's service starts anew when no process uses it */
+    if (report->end == SF_WORKER_UNUSABLE) sf_framework_sets_rest(sets); /* a GPU's service restarts once no process uses it */
     sets->died_with_zygote = (report->end == SF_WORKER_DIED || report->end == SF_WORKER_ONE_SIDED) && note_zygote(sets);
   }
   json_decref(request);

@@ -235,7 +235,7 @@ struct sf_table sf_framework_table(const struct sf_choice_space *space) {
   const struct sf_description *description = space->description;
   const int32_t count = sf_description_field_count(description), seed = sf_description_limit(description, SF_DESCRIPTION_SEED);
   struct sf_table table = {
-      .kind = &frameworks, .of = space, .rules = sf_description_rules(description), .field_count = count + 1, .price_unknown = true};
+      .kind = &frameworks, .of = space, .rules = sf_description_rules(description), .field_count = count + 1, .cost_unknown = true};
   struct sf_bounds bounds;
   int32_t drawn = 0;
   for (int32_t i = 0; i < count; i++) {

@@ -45,7 +45,7 @@ FIELDS = {
     "engine.gradient_predivide_factor": choices(1.0, 2.0, 4.0, layout=True, one_in=8),
     "engine.communication_data_type": choices("none", "fp32", layout=True, one_in=4, needs={"layout.dp": [2, 3, 4]}),
     "engine.grad_accum_dtype": choices("none", "fp32", layout=True, one_in=4, needs={"zero.stage": ALL}),
-    "checkpoint.before": choices(0, 1, 2, layout=True, one_in=4, needs={"train.steps": [2, 3]}),   # a step, from 0; 0: no checkpoint
+    "checkpoint.before": choices(0, 1, 2, layout=True, one_in=4, needs={"train.steps": [2, 3]}),   # the step, counted from 0; 0: no checkpoint
     "train.precision": choices("fp32", "bf16", "fp16", one_in=2),
     "train.loss_scale": choices(1, 128, 1024, needs={"train.precision": ["fp16"]}, one_in=2),
     "train.optimizer": choices("sgd", "momentum", "adam", "adamw", one_in=2),
@@ -85,7 +85,7 @@ REFUSES = [
     {"when": {"layout.cp": [4], "model.heads": [2]}, "reason": "Ulysses gives each rank whole heads"},
     {"when": {"layout.cp": [4], "layout.dp": [2, 3, 4]}, "reason": "at most 8 ranks"},
     {"when": {"checkpoint.before": [1, 2], "zero.zero_hpz_partition_size": [2], "zero.init": [True]},
-     "reason": "a second engine of a process fails in an assertion: the groups of zero_hpz_partition_size are there"},
+     "reason": "DeepSpeed asserts when a process makes a second engine with zero.Init and zero_hpz_partition_size"},
     {"when": {"zero.stage": [3], "engine.groups": ["mpu"]},
      "reason": "stage 3 partitions over the mpu's data-parallel group, which lacks the ranks of the sequence"},
 ]

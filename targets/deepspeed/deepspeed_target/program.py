@@ -285,7 +285,7 @@ def spread(case, model, mesh):
 
 
 def reloaded(case, start):
-    """The model of a new engine, with other parameters, after that has loaded what the running engine has saved."""
+    """Saves the running engine, and loads that into a new engine whose parameters were others. Returns the new engine's model."""
     folder = [tempfile.mkdtemp(prefix="sf-deepspeed-") if torch.distributed.get_rank() == 0 else None]
     torch.distributed.broadcast_object_list(folder)
     try:

@@ -58,7 +58,7 @@ def places_of(layout, mesh):
 
 
 def close():
-    """Removes DeepSpeed's hooks; else each engine is kept as long as the process. The next case is to have hierarchical partitions only if it says so."""
+    """Ends the engine: its hooks would keep it as long as the process lives, and its groups would give the next case hierarchical partitions."""
     from deepspeed.utils import groups
     from . import program
     if program.state.engine is not None:

@@ -1,6 +1,6 @@
-"""Every field of the package's configuration that no case has under its own name: why not, a line each. With fields.py this is all that there is.
+"""The fields of the package's configuration that a case does not draw under their own names, each with the reason. fields.py has the others.
 
-tests/megatron/test_fields.py compares both with the package; a checkout's fields that neither has are named when a campaign starts.
+tests/megatron/test_fields.py compares both files with the package. If a checkout has a field that neither file lists, the campaign names it when it starts.
 """
 import dataclasses
 import inspect
@@ -9,30 +9,30 @@ from .fields import CHOICES
 
 TE = "needs Transformer Engine"
 CUDA = "needs CUDA"
-GRAPHS = "of CUDA graphs, which need CUDA"
+GRAPHS = "belongs to CUDA graphs, which need CUDA"
 USERBUFFERS = "overlaps Transformer Engine's communication with its products"
 FP8, FP4 = "fp8 needs Transformer Engine", "fp4 needs Transformer Engine"
 OFFLOADING = "moves activations between GPU and host"
 FUSED = "a fused kernel: needs CUDA"
-OTHER_MODEL = "of a model that is no GPTModel"
-INFERENCE = "of inference, which trains nothing"
-FSDP = "of Megatron's FSDP, which needs CUDA"
+OTHER_MODEL = "belongs to a model that is no GPTModel"
+INFERENCE = "belongs to inference, which trains nothing"
+FSDP = "belongs to Megatron's FSDP, which needs CUDA"
 MUON = "Muon needs the package emerging_optimizers"
-SCALING = "of fp16 and its loss scaling: cases are fp32 or bf16"
+SCALING = "belongs to fp16 and its loss scaling: cases are fp32 or bf16"
 PRECISION = "follows the case's precision"
 CODE = "a function or an object that the harness gives"
 INITIAL = "initial values: the harness fills every parameter"
-DEEPEP = "of DeepEP and HybridEP, which need CUDA"
+DEEPEP = "belongs to DeepEP and HybridEP, which need CUDA"
 LOG = "changes what is logged or timed, and no tensor"
-HYBRID_CP = "of hierarchical context parallelism: needs Transformer Engine's attention"
+HYBRID_CP = "belongs to hierarchical context parallelism, which needs Transformer Engine's attention"
 KITCHEN = "needs the package nvidia_kitchen"
-SPARSE = "of sparse attention (dsa), which has no CPU path"
-RANDOM = "random numbers: a rank's stream is no part of one device's"
+SPARSE = "belongs to sparse attention (dsa), which has no CPU path"
+RANDOM = "draws random numbers, and a rank draws others than one device does"
 OLD = "an old name: the package warns or raises"
 UNREAD = "nothing in the package reads it"
 OFFLOADED_STEP = "moves the optimizer's step from the GPU to the host"
-WIDE_COPIES = "types of the precision-aware optimizer, which needs Transformer Engine"
-OVERLAPPED_GATHER = "parameters are gathered in the next forward pass: what the step made is not there when the step ends"
+WIDE_COPIES = "a type of the precision-aware optimizer, which needs Transformer Engine"
+OVERLAPPED_GATHER = "gathers parameters in the next forward pass, so a rank does not hold them when the step ends"
 
 
 def drawn(path):
@@ -53,7 +53,7 @@ TRANSFORMER = {
     "pipeline_dtype": PRECISION,
     "fp16": SCALING,
     "enable_autocast": "autocast to CUDA's types alone",
-    "autocast_dtype": "of enable_autocast",
+    "autocast_dtype": "belongs to enable_autocast",
     "overlap_p2p_comm": "on with vpp, where batched calls pair up wrongly on two stages; other schedules refuse it",
     "pipeline_model_parallel_comm_backend": "UCC or NCCL: the ranks have Gloo",
     "use_ring_exchange_p2p": "needs a PyTorch built with ring_exchange",
@@ -62,15 +62,15 @@ TRANSFORMER = {
     "num_microbatches_with_partial_activation_checkpoints": "GPTModel's forward pass does not take what the schedule then tells it",
     "gradient_accumulation_fusion": "needs Apex or Transformer Engine",
     "defer_embedding_wgrad_compute": "needs gradient_accumulation_fusion",
-    "wgrad_deferral_limit": "of defer_embedding_wgrad_compute",
+    "wgrad_deferral_limit": "belongs to defer_embedding_wgrad_compute",
     "mtp_standalone": "MTP layers in a stage of their own come with a written layout that has them",
     "overlap_moe_expert_parallel_comm": "needs CUDA's streams",
     "delay_wgrad_compute": TE,
-    "ep_overlap_early_attn_memory_release": "of overlap_moe_expert_parallel_comm",
+    "ep_overlap_early_attn_memory_release": "belongs to overlap_moe_expert_parallel_comm",
     "hierarchical_context_parallel_sizes": HYBRID_CP,
     "max_seqlen_per_dp_cp_rank": HYBRID_CP,
     "hybrid_context_parallel": HYBRID_CP,
-    "cp_comm_type": "of Transformer Engine's attention; the harness has one of its own under cp",
+    "cp_comm_type": "belongs to Transformer Engine's attention; the harness has one of its own under cp",
     "async_tensor_model_parallel_allreduce": "orders a GPU's kernels; the gradient is the same",
     "deterministic_mode": "the harness asks torch for deterministic algorithms itself",
     "use_te_rng_tracker": TE,
@@ -118,8 +118,8 @@ TRANSFORMER = {
     "activation_func_fp8_input_store": FP8,
     "use_te_activation_func": TE,
     "qk_clip": TE,
-    "qk_clip_alpha": "of qk_clip",
-    "qk_clip_threshold": "of qk_clip",
+    "qk_clip_alpha": "belongs to qk_clip",
+    "qk_clip_threshold": "belongs to qk_clip",
     "test_mode": "turns checks off that inference makes",
     "dsa_indexer_n_heads": SPARSE,
     "dsa_indexer_head_dim": SPARSE,
@@ -221,9 +221,9 @@ OPTIMIZER = {
     "params_dtype": PRECISION,
     "lr": "0.01; a file may set another",
     "adam_eps": "0.001, as optimizer.eps: a smaller one divides rounding by rounding where a gradient is zero",
-    "min_lr": "of a schedule of learning rates: cases have a fixed one",
-    "decoupled_lr": "of a schedule of learning rates: cases have a fixed one",
-    "decoupled_min_lr": "of a schedule of learning rates: cases have a fixed one",
+    "min_lr": "belongs to a schedule of learning rates: cases have a fixed one",
+    "decoupled_lr": "belongs to a schedule of learning rates: cases have a fixed one",
+    "decoupled_min_lr": "belongs to a schedule of learning rates: cases have a fixed one",
     "fp8_recipe": FP8,
     "reuse_grad_buf_for_mxfp8_param_ag": FP8,
     "fp16": SCALING,
@@ -268,7 +268,7 @@ DATA_PARALLEL = {
     "num_distributed_optimizer_instances": "the harness's groups have one: not drawn yet",
     "check_for_nan_in_grad": "raises, and changes no tensor",
     "check_for_large_grads": "raises, and changes no tensor",
-    "reduce_scatter_with_fp32_accumulation": "of gradients reduced in bf16",
+    "reduce_scatter_with_fp32_accumulation": "belongs to gradients reduced in bf16",
     "average_in_collective": "Gloo has no average",
     "fp8_param_gather": FP8,
     "reuse_grad_buf_for_mxfp8_param_ag": FP8,
@@ -322,7 +322,7 @@ def is_drawn(kind, name):
 
 
 def unknown(package):
-    """Fields, as CLASS.FIELD, that a case has not and no table lists. package: as of_package gives it."""
+    """The package's fields, as CLASS.FIELD, that neither a case nor a table has. package: as of_package returns it."""
     names = [f"{kind}.{name}" for kind, fields in package.items() for name in fields if not is_drawn(kind, name) and name not in TABLES[kind][1]]
     inherited = {name.split(".")[1] for name in names if name.startswith("TransformerConfig.")}
     return [name for name in names if not (name.startswith("MLATransformerConfig.") and name.split(".")[1] in inherited)]

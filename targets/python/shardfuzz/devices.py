@@ -80,15 +80,15 @@ def use(rank: int, ranks: int) -> None:
 
 
 def excuse(failure: BaseException) -> None:
-    """Raises Unusable if the failure may be another case's: under CUDA's Multi-Process Service an invalid access of one process, or its end while it computes,
-    fails all processes of the GPU."""
+    """Raises Unusable if another case may have caused the failure. Under CUDA's Multi-Process Service, a process that makes an illegal access, or ends while it
+    computes, makes CUDA fail for every process on the GPU."""
     if not on_cuda():
         return
     line = (str(failure).splitlines() or [type(failure).__name__])[0]
     if "MPS" in line:
         raise Unusable(f"CUDA's Multi-Process Service: {line}") from None
     if is_lost() and int(os.environ.get("SHARDFUZZ_JOBS", "1")) > 1:
-        raise Unusable(f"{line}: a process made CUDA fail for all that share the GPU; --jobs 1 shows whose case it is") from None
+        raise Unusable(f"{line}: one failing process makes CUDA fail for every process on the GPU; repeat with --jobs 1 to see which case fails") from None
 
 
 def _require_sharing(why: str) -> None:
@@ -109,7 +109,7 @@ def _nccl_version():
 
 
 def settle() -> None:
-    """Waits until all that was started has been done. In a user's script, too, which says no device."""
+    """Waits until CUDA has done all that was started, also in a user's script, where SHARDFUZZ_DEVICE is not set."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
 

@@ -35,7 +35,7 @@ class Refused(Exception):
 
 
 class Unusable(Exception):
-    """Raised by run, on any rank: the machine failed it, and the framework has no part in that. The case is inconclusive, and the set ends."""
+    """Raised by run, on any rank: the machine failed, and not the framework. The case becomes inconclusive, and the worker's sets end."""
 
 
 def place() -> tuple[int, int]:
@@ -112,12 +112,11 @@ def serve(describe: dict, run: Callable[[dict, Callable[[], None]], None], scrip
           preload: Optional[Callable[[], Optional[dict]]] = None) -> None:
     """Says hello and answers requests until the harness has no more.
 
-    describe: what the worker supports. run(request, beat): one run of one case; what it raises is answered as refused (Refused), unusable (Unusable),
-    full (an OSError for want of room) or error. script(case, first): the text of a stand-alone script that shows the wrong tensor `first` of the case; with it the description
-    says "scripts". preload(): imports what every rank needs, and starts neither threads nor communication; it may return more
-    keys of the description, which only the imports tell. With it the first process may fork the ranks: run()
-    asks place() for its rank, since a variable that was set before has the first process's. KeyboardInterrupt and SystemExit end the rank. RuntimeError: not
-    started by shardfuzz.
+    describe: what the worker supports. run(request, beat): one run of one case; what it raises is answered as refused (Refused), unusable (Unusable), full
+    (an OSError for want of room) or error. script(case, first): the text of a stand-alone script that shows the wrong tensor `first` of the case; with it
+    the description says "scripts". preload(): imports what every rank needs, and starts neither threads nor communication. It may return keys for the
+    description that are known only after the import. With preload the first process may fork the ranks: run() asks place() for its rank, since a variable
+    that was set before has the first process's. KeyboardInterrupt and SystemExit end the rank. RuntimeError: not started by shardfuzz.
     """
     path = os.environ.get("SHARDFUZZ_SOCKET")
     if not path:

@@ -34,7 +34,7 @@ def fork_ranks(harness_path: str, path: str, described: dict, preload: Callable[
 
 
 def describe(described: dict, preload: Callable[[], Optional[dict]]) -> dict:
-    """The answer to `describe`, with the keys that preload() gives. Imports the framework first: one that cannot be imported, or lacks its device, cannot be fuzzed."""
+    """The answer to `describe`, with the keys that preload() returns. Imports the framework first, since one that cannot be imported cannot be fuzzed."""
     try:
         more = preload() or {}
     except ShardfuzzError as failure:

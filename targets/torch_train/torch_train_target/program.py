@@ -218,7 +218,7 @@ def optimizer_of(case, parts, layout):
 
 
 def clip(case, parts, layout, device):
-    """Clips and returns the norm of all gradients, over a pipeline's stages too. A stage without gradients has a norm on the CPU."""
+    """Clips and returns the norm of all gradients, over a pipeline's stages too. torch puts the norm of no gradients on the CPU."""
     most = case["optimizer"]["clip"]
     parameters = [one for part in parts for one in part.parameters() if one.grad is not None]
     if layout.pp is None:

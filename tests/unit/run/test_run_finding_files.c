@@ -144,7 +144,7 @@ static void test_finding_report_tells_how_shrinking_ended(void **state) {
   };
   static const char *const says[] = {"in 30 of at most 30 trials; minimal: no (the budget ran out)\n",
                                      "in 9 of at most 30 trials; minimal: no (the time ran out)\n",
-                                     "to the smallest case of another finding: without what that needs the case does not fail so\n",
+                                     "not by itself: the smallest case of another finding explains it\n",
                                      "no: the budget is 0 trials, so the case was only run again",
                                      "no: in a second run the case did not fail in the same way (flaky)\n",
                                      "no: the case was run several times to confirm it, and never ended: out of memory\n",

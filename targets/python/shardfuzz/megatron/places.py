@@ -41,7 +41,7 @@ MODULES = [(re.compile(pattern), inputs, output) for pattern, inputs, output in 
 UNTRACED = [
     (r"^(decoder|mtp|rotary_pos_emb)$|layers$", "adds nothing to its last module, or has no gradient"),
     (r"embedding_dropout$|attention_dropout$|scale_mask_softmax$|_bda$|activation_func$", "has no parameters; its neighbours are traced"),
-    (r"(flash|fused|unfused)_attention$", "is one of the ways that Transformer Engine computes core_attention"),
+    (r"(flash|fused|unfused)_attention$", "Transformer Engine computes core_attention in it"),
     (r"rotary_pos_emb$|rope", "is the same in every case"),
     (r"\.experts$|\.experts\.", "rows are the tokens that came to a rank, in an order of its own"),
     (r"conv1d$|out_norm$|act_fn$", "works on another order of dimensions; in_proj and out_proj are traced"),
