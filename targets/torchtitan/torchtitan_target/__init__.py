@@ -1,0 +1,1 @@
+"""The target of shardfuzz for torchtitan."""

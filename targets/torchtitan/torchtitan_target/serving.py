@@ -1,0 +1,68 @@
+"""The worker of targets/worker.md: runs what program.py makes, and says where its tensors lie."""
+import importlib.metadata
+import logging
+import warnings
+
+from shardfuzz import scripts, training, worker
+from shardfuzz.parameters import fill
+
+from .fields import AXES, DESCRIBE
+
+# Modules whose outputs are a rank's own: of its heads, or of the tokens that its experts got.
+SKIP = ("(model)", "layers.*.attention.inner_attention", "layers.*.moe.routed_experts.inner_experts")
+_dims = {}
+_active = [0]   # experts of a token, in the last case that had any
+
+
+def preload():
+    logging.disable(logging.WARNING)
+    warnings.filterwarnings("ignore")
+    from . import program  # noqa: F401: first, since it says which device torchtitan takes
+    from torchtitan.distributed import ParallelDims
+    make = ParallelDims.from_config.__func__
+
+    def kept(kind, config, ranks):
+        """The same meshes for the same degrees: their groups of processes are kept from case to case."""
+        key = repr(config), ranks
+        if key not in _dims:
+            _dims[key] = make(kind, config, ranks)
+        return _dims[key]
+    ParallelDims.from_config = classmethod(kept)
+
+
+def forget():
+    _dims.clear()
+
+
+def build(case, world):
+    """The training of a case on this rank. What torchtitan says that it does not support, on all ranks, is refused."""
+    from . import program
+    _forget_topk(case["model"])
+    try:
+        model, optimizer, step = program.make(case, None if world is None else world.mesh, lambda model: fill(model, case["seed"]))
+    except (ValueError, NotImplementedError) as error:
+        raise worker.Refused(f"{type(error).__name__}: {error}") from None
+    skip = SKIP + (("lm_head",) if case["train"]["chunks"] else ())
+    mesh = world and world.mesh(**{axis: case["layout"][axis] for axis in AXES})
+    return training.Training(model, optimizer, step, case["train"]["steps"], batch=mesh and mesh["replicate", "shard"], mean=False, mesh=mesh, skip=skip)
+
+
+def _forget_topk(model):
+    """DTensor gives a topk the shape of an earlier one with another k (corpus/regress/torch-dtensor/topk-shape.py), so a case must not meet an earlier case's."""
+    if model["experts"] and model["active"] != _active[0]:
+        from torch.distributed.tensor import debug
+        debug._clear_sharding_prop_cache()
+        _active[0] = model["active"]
+
+
+def script(case, first):
+    from . import program
+    ranks = 1
+    for axis in AXES:
+        ranks *= case["layout"][axis]
+    return scripts.compose(program, "torchtitan", importlib.metadata.version("torchtitan"), case, first, ranks, case["train"]["steps"])
+
+
+def serve():
+    """Answers requests until the harness has no more. RuntimeError: not started by shardfuzz."""
+    training.serve(DESCRIBE, build, preload, script, forget)
