@@ -23,13 +23,14 @@ run_stage() { # NAME FUNCTION: runs it, keeps its time for the closing table
   echo "== $1: $((SECONDS - start)) s"
 }
 current="start"
-begun="" # the process group that begin started and await has not seen the end of
+declare -A begun # by name: the process groups that begin started and await has not seen the end of
 ended() { # STATUS: says what failed, and ends what still runs
+  local group
   if [ "$1" -ne 0 ]; then echo "ci/test.sh: FAILED in: $current (after $SECONDS s)" >&2; fi
-  if [ -n "$begun" ]; then
-    kill -- "-$begun" 2>/dev/null || true
-    wait "$begun" || true
-  fi
+  for group in "${begun[@]}"; do
+    kill -- "-$group" 2>/dev/null || true
+    wait "$group" || true
+  done
 }
 trap 'ended $?' EXIT
 
@@ -41,13 +42,13 @@ begin() { # NAME FUNCTION...: runs the functions in order beside what follows, i
     set +m
     for stage in "$@"; do "$stage"; done
   ) >"build/$name.log" 2>&1 </dev/null &
-  begun=$!
+  begun[$name]=$!
   set +m
 }
 await() { # NAME: prints what it printed, and has its exit status
   local status=0
-  wait "$begun" || status=$?
-  begun=""
+  wait "${begun[$1]}" || status=$?
+  unset "begun[$1]"
   cat "build/$1.log"
   return $status
 }
@@ -146,12 +147,11 @@ stage_frameworks() { # one after another; skipped, and said so, only where its p
   done
   return $failed
 }
-# What does not need the machine for itself runs beside what waits: compilers beside the Release tests, at the lowest priority so that no deadline
-# passes because of them, and the frameworks' tests beside the sanitizer's.
+# Compilers and the Python tests run beside the other tests, at the lowest priority, so that no deadline passes because of them.
 last_in_turn() { renice -n 19 $BASHPID >/dev/null; }
 begin_builds() { begin builds last_in_turn stage_sanitize stage_fuzz_build; }
 await_builds() { await builds; }
-begin_python() { begin python stage_tracer stage_frameworks; }
+begin_python() { begin python last_in_turn stage_tracer stage_frameworks; }
 await_python() {
   await python
   report+=$(grep -E '^Ran |^Skipped ' build/python.log | sed 's|^|         Python: |')$'\n'
@@ -163,15 +163,15 @@ run_stage "CUDA setup" stage_cuda_setup
 run_stage "Release build" stage_release
 run_stage "packages" stage_package
 begin_builds
-run_stage "Release tests" stage_release_suite
-run_stage "sanitizer and libFuzzer builds, begun beside the Release tests" await_builds
 if [ $all -eq 1 ]; then
   run_stage "Python scripts" stage_python
   begin_python
 fi
+run_stage "Release tests" stage_release_suite
+run_stage "sanitizer and libFuzzer builds, begun beside the Release tests" await_builds
 run_stage "sanitizer tests (unit, contract)" stage_sanitize_suite
 run_stage "libFuzzer entries, $fuzz_seconds s each" stage_fuzz_run
-if [ $all -eq 1 ]; then run_stage "Python and framework tests, begun beside the sanitizer's" await_python; fi
+if [ $all -eq 1 ]; then run_stage "Python and framework tests, begun beside the Release tests" await_python; fi
 
 echo
 printf '%s' "$report"

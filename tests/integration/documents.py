@@ -39,6 +39,7 @@ TRAIN = "needs torch: tests/torch_train runs the like"
 DEEPSPEED = "needs deepspeed: tests/deepspeed runs the like"
 OPEN_CLIP = "needs open_clip: tests/open_clip runs the like"
 MARL = "needs torchrl: tests/marl_iql runs the like"
+TITAN = "needs torchtitan: tests/torchtitan runs the like"
 GPU = "needs a GPU: ci/gpu.sh runs the like"
 SHARES = "hours: tests/integration/run/test_run_cover.sh runs the like"
 MEASURES = "measures for half an hour: tests/integration/repository/test_plots.sh checks what was drawn of it"
@@ -85,6 +86,10 @@ NOT_RUN = {
     ("harness/docs/open-clip.md", "build/shardfuzz fuzz --target open-clip --set loss.gather_with_grad=true --time 10m"): OPEN_CLIP,
     ("harness/docs/open-clip.md", "build/shardfuzz replay corpus/regress/open-clip/gather-without-gradient.json"): OPEN_CLIP,
     ("harness/docs/open-clip.md", "build-open-clip/bin/python corpus/regress/open-clip/gather-without-gradient.py"): OPEN_CLIP,
+    ("harness/docs/torchtitan.md", "ci/frameworks.sh torchtitan"): INSTALLS,
+    ("harness/docs/torchtitan.md", "build/shardfuzz fuzz --target torchtitan --max-ranks 2 --time 10m"): TITAN,
+    ("harness/docs/torchtitan.md", "build/shardfuzz replay corpus/regress/torchtitan/zero-bubble-chunked-loss.json"): TITAN,
+    ("harness/docs/torchtitan.md", "build-torchtitan/bin/python corpus/regress/torchtitan/zero-bubble-chunked-loss.py"): TITAN,
     ("harness/docs/marl-iql.md", "ci/frameworks.sh marl-iql"): INSTALLS,
     ("harness/docs/marl-iql.md", "build/shardfuzz fuzz --target marl-iql --time 10m"): MARL,
     ("harness/docs/marl-iql.md", "build/shardfuzz replay corpus/regress/marl-iql/loss-weights.json"): MARL,
@@ -316,6 +321,23 @@ def check_links(document, documents):
                 document.say(at, f"{path or 'this file'} has no heading #{anchor}")
 
 
+def check_corpus(document, documents):
+    """A framework's folder of bugs: each script has a row, and each row that is not of a crash stands among the classes of corpus/regress/README.md."""
+    folder = re.fullmatch(r"corpus/regress/([\w-]+)/README\.md", document.name)
+    if not folder:
+        return
+    rows = {name: (at, what) for at, line in enumerate(document.prose) for name, what in re.findall(r"^\| ([a-z][a-z0-9-]*) \| ([^|]*)", line) if name != "case"}
+    for name in sorted({path.stem for path in document.path.parent.glob("*.py")} - rows.keys()):
+        document.say(0, f"{name}.py has no row")
+    classes = documents["corpus/regress/README.md"]
+    listed = " ".join(line for line in classes.prose if line.count("|") == 4)
+    for name, (at, what) in rows.items():
+        if not (document.path.parent / f"{name}.py").exists():
+            document.say(at, f"there is no {name}.py")
+        if not re.match(r"crash|not silent", what) and not re.search(rf"(?<![\w-]){name}(?![\w-])", listed):
+            document.say(at, f"{classes.name} does not say what goes wrong in {name}")
+
+
 def check_paths(document):
     for at, span in document.spans():
         path = re.fullmatch(rf"(?:{'|'.join(ROOMS)})/[\w./*+-]+", span)
@@ -509,6 +531,7 @@ def main():
     options = options_of(program)
     for document in documents.values():
         check_links(document, documents)
+        check_corpus(document, documents)
         if not document.is_record():
             check_paths(document)
             check_limits(document)
