@@ -1,9 +1,12 @@
 """What a case has: paths and what a field may be, the plainest first (targets/worker.md). Paths are torchtitan's words where it has any."""
+import itertools
+
 AXES = ("pp", "replicate", "shard", "tp")   # pipeline_parallel_degree and so on: torchtitan's order of ranks
 YES = [False, True]
 SEVERAL = {"layout.pp": [2, 4]}
 MOE = {"model.experts": [4, 8]}
 V_SHAPED = ["ZBVZeroBubble", "DualPipeV"]
+LOOPED = ["Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", *V_SHAPED]   # two stages a rank
 
 
 def choices(*values, layout=False, one_in=None, needs=None):
@@ -12,7 +15,7 @@ def choices(*values, layout=False, one_in=None, needs=None):
 
 FIELDS = {
     "model.kind": choices("qwen3", "llama3", one_in=3),
-    "model.layers": choices(2, 1, 3, 4, one_in=4),
+    "model.layers": choices(1, 2, 3, 4, one_in=4),
     "model.heads": choices(4, 8),
     "model.queries_per_key": choices(1, 2, one_in=2),
     "model.vocabulary": choices(32, 48, 40),
@@ -43,10 +46,10 @@ FIELDS = {
     "layout.shard": choices(1, 2, 4, layout=True, one_in=2),
     "layout.tp": choices(1, 2, 4, layout=True, one_in=3),
     "layout.ep": choices(1, 2, 4, layout=True, one_in=2, needs=MOE),
-    "layout.backend": choices("partial_dtensor", "full_dtensor", layout=True, one_in=4),
+    "layout.backend": choices("partial_dtensor", "full_dtensor", layout=True, one_in=8),
     "layout.sequence_parallel": choices(True, False, layout=True, one_in=3, needs={"layout.tp": [2, 4]}),
     "layout.reshard": choices("default", "always", "never", layout=True, needs={"layout.shard": [2, 4]}),
-    "layout.schedule": choices("1F1B", "GPipe", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", *V_SHAPED, layout=True, one_in=2, needs=SEVERAL),
+    "layout.schedule": choices("1F1B", "GPipe", *LOOPED, layout=True, one_in=2, needs=SEVERAL),
     "layout.passes": choices(1, 2, layout=True, needs={**SEVERAL, "data.microbatches": [2, 4, 8]}),   # of the pipeline, in a step
     "layout.first_less": choices(0, 1, layout=True, needs=SEVERAL),
     "layout.last_less": choices(0, 1, layout=True, needs=SEVERAL),
@@ -60,7 +63,24 @@ def refusal(reason, **when):
     return {"when": {path.replace("__", "."): values for path, values in when.items()}, "reason": reason}
 
 
+def short_pipelines():
+    """Pipelines with more stages than layers, or with too few microbatches in a pass."""
+    for ranks in (2, 4):
+        for schedules, stages in ((["1F1B", "GPipe"], ranks), (LOOPED, 2 * ranks)):
+            for first, last in itertools.product((0, 1), repeat=2):
+                few = [layers for layers in FIELDS["model.layers"]["choices"] if layers + first + last < stages]
+                if few:
+                    yield refusal("number of stages cannot be greater than effective layers", layout__pp=[ranks], layout__schedule=schedules,
+                                  layout__first_less=[first], layout__last_less=[last], model__layers=few)
+        for schedule, least in (("1F1B", ranks), ("DualPipeV", 2 * ranks)):
+            for passes in (1, 2):
+                few = [count for count in FIELDS["data.microbatches"]["choices"] if count % passes == 0 and count // passes < least]
+                yield refusal("a pass needs as many microbatches as stages", layout__pp=[ranks], layout__schedule=[schedule], layout__passes=[passes],
+                              data__microbatches=few)
+
+
 REFUSES = [
+    *short_pipelines(),
     refusal("weight tying is not supported with pipeline parallelism", model__tied=[True], layout__pp=[2, 4]),
     refusal("tensor_parallel_degree must divide n_kv_heads", layout__tp=[4], model__heads=[4], model__queries_per_key=[2]),
     refusal("more ranks than shardfuzz tries", layout__pp=[4], layout__tp=[4]),

@@ -10,8 +10,7 @@ from .fields import AXES, DESCRIBE
 
 # Modules whose outputs are a rank's own: of its heads, or of the tokens that its experts got.
 SKIP = ("(model)", "layers.*.attention.inner_attention", "layers.*.moe.routed_experts.inner_experts")
-_dims = {}
-_active = [0]   # experts of a token, in the last case that had any
+_dims, _last = {}, {}
 
 
 def preload():
@@ -26,8 +25,18 @@ def preload():
         key = repr(config), ranks
         if key not in _dims:
             _dims[key] = make(kind, config, ranks)
+        _forget_where_new("meshes", key)
         return _dims[key]
     ParallelDims.from_config = classmethod(kept)
+
+
+def _forget_where_new(what, value):
+    """Drops what DTensor has worked out where a case differs from the last one in what DTensor does not tell apart, or takes for the same: meshes that are equal and not
+    the same object, which fully_shard refuses; a topk with another k (corpus/regress/torch-dtensor/topk-shape.py)."""
+    if _last.setdefault(what, value) != value:
+        from torch.distributed.tensor import debug
+        debug._clear_sharding_prop_cache()
+        _last[what] = value
 
 
 def forget():
@@ -37,7 +46,8 @@ def forget():
 def build(case, world):
     """The training of a case on this rank. What torchtitan says that it does not support, on all ranks, is refused."""
     from . import program
-    _forget_topk(case["model"])
+    if case["model"]["experts"]:
+        _forget_where_new("active", case["model"]["active"])
     try:
         model, optimizer, step = program.make(case, None if world is None else world.mesh, lambda model: fill(model, case["seed"]))
     except (ValueError, NotImplementedError) as error:
@@ -45,14 +55,6 @@ def build(case, world):
     skip = SKIP + (("lm_head",) if case["train"]["chunks"] else ())
     mesh = world and world.mesh(**{axis: case["layout"][axis] for axis in AXES})
     return training.Training(model, optimizer, step, case["train"]["steps"], batch=mesh and mesh["replicate", "shard"], mean=False, mesh=mesh, skip=skip)
-
-
-def _forget_topk(model):
-    """DTensor gives a topk the shape of an earlier one with another k (corpus/regress/torch-dtensor/topk-shape.py), so a case must not meet an earlier case's."""
-    if model["experts"] and model["active"] != _active[0]:
-        from torch.distributed.tensor import debug
-        debug._clear_sharding_prop_cache()
-        _active[0] = model["active"]
 
 
 def script(case, first):
