@@ -31,6 +31,7 @@ class Titan(unittest.TestCase):
             {"layout": {"pp": 2, "schedule": "Interleaved1F1B"}, "model": {"layers": 4}, "data": {"microbatches": 2}},
             {"layout": {"shard": 2, "ep": 2}, "model": {"experts": 4, "balance": 0.01}, "train": {"steps": 3}, "checkpoint": {"before": 2}},
             {"layout": {"shard": 2}, "train": {"precision": "bfloat16", "steps": 2}, "checkpoint": {"before": 1, "into": "data"}},
+            {"layout": {"tp": 2}, "model": {"kind": "deepseek_v3", "query_rank": 16, "further_tokens": 1}},
             *({"layout": {"tp": 2}, "model": {"experts": 4, "active": active}} for active in (2, 1)),   # one process: DTensor keeps shapes of topk
         ]
         known = known_cases(CORPUS)

@@ -5,6 +5,7 @@ AXES = ("pp", "replicate", "shard", "tp")   # pipeline_parallel_degree and so on
 YES = [False, True]
 SEVERAL = {"layout.pp": [2, 4]}
 MOE = {"model.experts": [4, 8]}
+GROUPED = {"model.kind": ["qwen3", "llama3"]}   # attention in which several queries share a key
 V_SHAPED = ["ZBVZeroBubble", "DualPipeV"]
 LOOPED = ["Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", *V_SHAPED]   # two stages a rank
 
@@ -14,19 +15,22 @@ def choices(*values, layout=False, one_in=None, needs=None):
 
 
 FIELDS = {
-    "model.kind": choices("qwen3", "llama3", one_in=3),
+    "model.kind": choices("qwen3", "llama3", "deepseek_v3", one_in=2),
     "model.layers": choices(1, 2, 3, 4, one_in=4),
     "model.heads": choices(4, 8),
-    "model.queries_per_key": choices(1, 2, one_in=2),
+    "model.queries_per_key": choices(1, 2, one_in=2, needs=GROUPED),
     "model.vocabulary": choices(32, 48, 40),
-    "model.fused_qkv": choices(True, False, one_in=3),
+    "model.fused_qkv": choices(True, False, one_in=3, needs=GROUPED),
+    "model.query_rank": choices(0, 16, one_in=2, needs={"model.kind": ["deepseek_v3"]}),
     "model.tied": choices(*YES, one_in=4),
-    "model.experts": choices(0, 4, 8, one_in=2, needs={"model.kind": ["qwen3"]}),
+    "model.further_tokens": choices(0, 1, 2, one_in=4, needs={"model.kind": ["deepseek_v3"]}),   # that are predicted besides the next one
+    "model.experts": choices(0, 4, 8, one_in=2, needs={"model.kind": ["qwen3", "deepseek_v3"]}),
     "model.active": choices(2, 1, 3, needs=MOE),
     "model.dense_layers": choices(0, 1, needs=MOE),
     "model.shared_expert": choices(*YES, one_in=3, needs=MOE),
     "model.score": choices("softmax", "sigmoid", needs=MOE),
     "model.route_norm": choices(True, False, needs=MOE),
+    "model.grouped": choices(*YES, one_in=4, needs=MOE),   # experts in two groups, of which a token uses one
     "model.balance": choices(0.0, 0.01, one_in=2, needs=MOE),
     "data.rows": choices(2, 1, 4),
     "data.length": choices(8, 12, 16),
@@ -82,6 +86,11 @@ def short_pipelines():
 REFUSES = [
     *short_pipelines(),
     refusal("weight tying is not supported with pipeline parallelism", model__tied=[True], layout__pp=[2, 4]),
+    refusal("MTP does not support pipeline parallelism yet", model__further_tokens=[1, 2], layout__pp=[2, 4]),
+    refusal("skip_lm_head is not supported with MTP decoder", model__further_tokens=[1, 2], train__chunks=[2, 4]),
+    refusal("torchtitan 0.3.0 fails here: got mixed torch.Tensor and DTensor", model__further_tokens=[1, 2], layout__tp=[2, 4], layout__backend=["partial_dtensor"],
+            layout__sequence_parallel=[False]),
+    refusal("a group has fewer experts than a token uses", model__grouped=[True], model__experts=[4], model__active=[3]),
     refusal("tensor_parallel_degree must divide n_kv_heads", layout__tp=[4], model__heads=[4], model__queries_per_key=[2]),
     refusal("more ranks than shardfuzz tries", layout__pp=[4], layout__tp=[4]),
     refusal("more ranks than shardfuzz tries", layout__pp=[4], layout__shard=[4]),

@@ -21,12 +21,14 @@ from torch.distributed.tensor import DTensor, distribute_tensor  # noqa: E402
 from torchtitan.components.checkpoint import CheckpointManager  # noqa: E402
 from torchtitan.components.dataloader import BaseDataLoader  # noqa: E402
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss  # noqa: E402
-from torchtitan.components.optimizer import LRSchedulersContainer, OptimizersContainer, ParamGroupConfig  # noqa: E402
+from torchtitan.components.optimizer import (LRSchedulersContainer, OptimizersContainer, ParamGroupConfig,  # noqa: E402
+                                             register_moe_load_balancing_hook)
 from torchtitan.components.tokenizer import BaseTokenizer  # noqa: E402
 from torchtitan.config import Configurable, DebugConfig, ParallelismConfig, TrainingConfig  # noqa: E402
 from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC  # noqa: E402
 from torchtitan.distributed.pipeline_parallel import pipeline_llm  # noqa: E402
-from torchtitan.models import llama3, qwen3  # noqa: E402
+from torchtitan.models import deepseek_v3, llama3, qwen3  # noqa: E402
+from torchtitan.models.deepseek_v3.mtp import MTPLoss  # noqa: E402
 from torchtitan.models.common import ComplexRoPE, CosSinRoPE, Embedding, Linear, RMSNorm  # noqa: E402
 from torchtitan.models.common.attention import ScaledDotProductAttention  # noqa: E402
 from torchtitan.models.common.config_utils import (make_ffn_config, make_gqa_config, make_moe_config, make_routed_experts_config,  # noqa: E402
@@ -36,36 +38,64 @@ from torchtitan.trainer import Trainer  # noqa: E402
 
 logging.getLogger().setLevel(logging.ERROR)
 torch.autograd.set_multithreading_enabled(False)         # as torchtitan does where it joins the ranks itself
-IGNORED, HEAD = -100, 8
+IGNORED, HEAD, FURTHER = -100, 8, 0.3
 ONES = {name: torch.nn.init.ones_ for name in ("weight", "bias", "w1_EFD", "w2_EDF", "w3_EFD")}
 
 
 # --- the model ---
 
+@dataclasses.dataclass
+class Kind:
+    block: Any
+    model: Any
+    rope: Any
+    parallelize: Any
+
+
+KINDS = {
+    "qwen3": Kind(qwen3.Qwen3TransformerBlock, qwen3.Qwen3Model, CosSinRoPE, qwen3.parallelize_qwen3),
+    "llama3": Kind(llama3.Llama3TransformerBlock, llama3.Llama3Model, ComplexRoPE, llama3.parallelize_llama),
+    "deepseek_v3": Kind(deepseek_v3.DeepSeekV3TransformerBlock, deepseek_v3.DeepSeekV3Model, ComplexRoPE, deepseek_v3.parallelize_deepseekv3),
+}
+
+
+def norm_of(size):
+    return RMSNorm.Config(normalized_shape=size, param_init=ONES)
+
+
+def attention_of(m, dim):
+    inner, rope = ScaledDotProductAttention.Config(), KINDS[m["kind"]].rope
+    if m["kind"] == "deepseek_v3":
+        attention = deepseek_v3.make_mla_attention_config(
+            layer_id=0, dim=dim, n_heads=m["heads"], q_lora_rank=m["query_rank"], kv_lora_rank=16, qk_nope_head_dim=HEAD, qk_rope_head_dim=HEAD // 2, v_head_dim=HEAD,
+            attn_backend="flex", linear_init=ONES, norm_init=ONES, depth_init=lambda _: ONES, rope=rope.Config(dim=HEAD // 2, max_seq_len=64))
+        attention.inner_attention = inner
+        return attention
+    return make_gqa_config(dim=dim, n_heads=m["heads"], n_kv_heads=m["heads"] // m["queries_per_key"], head_dim=HEAD, wqkv_param_init=ONES, wo_param_init=ONES,
+                           inner_attention=inner, fuse_qkv=m["fused_qkv"], rope=rope.Config(dim=HEAD, max_seq_len=64),
+                           qk_norm=norm_of(HEAD) if m["kind"] == "qwen3" else None)
+
+
+def experts_of(m, dim):
+    groups = {"num_expert_groups": 2, "num_limited_groups": 1} if m["grouped"] else {}
+    shared = make_ffn_config(dim=dim, hidden_dim=32, w1_param_init=ONES, w2w3_param_init=ONES) if m["shared_expert"] else None
+    router = make_router_config(dim=dim, num_experts=m["experts"], gate_param_init=ONES, top_k=m["active"], score_func=m["score"], route_norm=m["route_norm"], **groups)
+    routed = make_routed_experts_config(dim=dim, hidden_dim=32, num_experts=m["experts"], top_k=m["active"], param_init=ONES, comm_backend="standard")
+    return make_moe_config(num_experts=m["experts"], load_balance_coeff=m["balance"] or None, shared_experts=shared, router=router, routed_experts=routed)
+
+
 def model_of(case):
     """The configuration of the case's model."""
     m = case["model"]
-    dim = HEAD * m["heads"]
-    rope = (ComplexRoPE if m["kind"] == "llama3" else CosSinRoPE).Config(dim=HEAD, max_seq_len=64)
-    norm = lambda size: RMSNorm.Config(normalized_shape=size, param_init=ONES)  # noqa: E731
+    dim, kind = HEAD * m["heads"], KINDS[m["kind"]]
     layers = []
     for number in range(m["layers"]):
-        attention = make_gqa_config(dim=dim, n_heads=m["heads"], n_kv_heads=m["heads"] // m["queries_per_key"], head_dim=HEAD, wqkv_param_init=ONES, wo_param_init=ONES,
-                                    inner_attention=ScaledDotProductAttention.Config(), fuse_qkv=m["fused_qkv"], rope=rope,
-                                    qk_norm=norm(HEAD) if m["kind"] == "qwen3" else None)
-        parts = {"attention_norm": norm(dim), "ffn_norm": norm(dim), "attention": attention}
-        if m["experts"] and number >= m["dense_layers"]:
-            shared = make_ffn_config(dim=dim, hidden_dim=32, w1_param_init=ONES, w2w3_param_init=ONES) if m["shared_expert"] else None
-            parts["moe"] = make_moe_config(
-                num_experts=m["experts"], load_balance_coeff=m["balance"] or None, shared_experts=shared,
-                router=make_router_config(dim=dim, num_experts=m["experts"], gate_param_init=ONES, top_k=m["active"], score_func=m["score"], route_norm=m["route_norm"]),
-                routed_experts=make_routed_experts_config(dim=dim, hidden_dim=32, num_experts=m["experts"], top_k=m["active"], param_init=ONES,
-                                                          comm_backend="standard"))
-        else:
-            parts["feed_forward"] = make_ffn_config(dim=dim, hidden_dim=2 * dim, w1_param_init=ONES, w2w3_param_init=ONES)
-        layers.append((llama3.Llama3TransformerBlock if m["kind"] == "llama3" else qwen3.Qwen3TransformerBlock).Config(**parts))
-    return (llama3.Llama3Model if m["kind"] == "llama3" else qwen3.Qwen3Model).Config(
-        dim=dim, vocab_size=m["vocabulary"], norm=norm(dim), layers=layers, enable_weight_tying=m["tied"],
+        has_experts = m["experts"] and number >= m["dense_layers"]
+        forward = {"moe": experts_of(m, dim)} if has_experts else {"feed_forward": make_ffn_config(dim=dim, hidden_dim=2 * dim, w1_param_init=ONES, w2w3_param_init=ONES)}
+        layers.append(kind.block.Config(attention_norm=norm_of(dim), ffn_norm=norm_of(dim), attention=attention_of(m, dim), **forward))
+    further = {"mtp_layers": deepseek_v3._build_mtp_layers(layers[-1], dim=dim, num_mtp_layers=m["further_tokens"])} if m["further_tokens"] else {}
+    return kind.model.Config(
+        **further, dim=dim, vocab_size=m["vocabulary"], norm=norm_of(dim), layers=layers, enable_weight_tying=m["tied"],
         tok_embeddings=Embedding.Config(num_embeddings=m["vocabulary"], embedding_dim=dim, param_init=ONES),
         lm_head=Linear.Config(in_features=dim, out_features=m["vocabulary"], param_init=ONES))
 
@@ -152,11 +182,9 @@ def config_of(case, folder):
     m, d, t, layout = case["model"], case["data"], case["train"], case["layout"]
     passes = layout["passes"] if layout["pp"] > 1 else d["microbatches"]
     rows = d["rows"] * d["microbatches"] // passes
-    loss = CrossEntropyLoss.Config(global_vocab_size=m["vocabulary"])
-    spec = (ModelSpec(name="llama3", flavor="", model=model_of(case), parallelize_fn=llama3.parallelize_llama, pipelining_fn=pipeline_llm,
-                      post_optimizer_build_fn=None, state_dict_adapter=None) if m["kind"] == "llama3" else
-            ModelSpec(name="qwen3", flavor="", model=model_of(case), parallelize_fn=qwen3.parallelize_qwen3, pipelining_fn=pipeline_llm,
-                      post_optimizer_build_fn=qwen3.register_moe_load_balancing_hook, state_dict_adapter=None))
+    loss = MTPLoss.Config(mtp_scale=FURTHER) if m["further_tokens"] else CrossEntropyLoss.Config(global_vocab_size=m["vocabulary"])
+    spec = ModelSpec(name=m["kind"], flavor="", model=model_of(case), parallelize_fn=KINDS[m["kind"]].parallelize, pipelining_fn=pipeline_llm,
+                     post_optimizer_build_fn=register_moe_load_balancing_hook, state_dict_adapter=None)
     recompute = {"none": None, "full": FullAC.Config(), "selective": SelectiveAC.Config()}[t["recompute"]]
     return Trainer.Config(
         model_spec=spec, tokenizer=Tokenizer.Config(), dataloader=Batches.Config(case=case), metrics=Metrics.Config(), dump_folder=folder or "",
@@ -325,8 +353,7 @@ class Alone:
         total = torch.zeros(())
         for k, (tokens, labels) in enumerate(batches):
             trace.microbatch(k)
-            logits = self._forward(tokens, torch.arange(tokens.shape[1]).expand(*tokens.shape))
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum") / count
+            loss = self._loss(self._forward(tokens, torch.arange(tokens.shape[1]).expand(*tokens.shape)), labels) / count
             loss.backward()
             total += loss.detach()
         trace.gradients()
@@ -347,6 +374,16 @@ class Alone:
             return self.model(tokens, positions)
         rounded = {name: parameter.to(torch.bfloat16) for name, parameter in self.model.named_parameters()}
         return torch.func.functional_call(self.model, rounded, (tokens, positions))
+
+    def _loss(self, logits, labels):
+        """The sum over the labels. Logits of further tokens come behind those of the next one, and have the labels behind."""
+        def of(one, labels):
+            return torch.nn.functional.cross_entropy(one.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum")
+        if not self.case["model"]["further_tokens"]:
+            return of(logits, labels)
+        first, *further = logits
+        behind = [of(one, torch.nn.functional.pad(labels[:, k:], (0, k), value=IGNORED)) for k, one in enumerate(further, 1)]
+        return of(first, labels) + FURTHER * sum(behind) / len(behind)
 
     def _balance(self):
         """Experts that got fewer tokens than the mean get a larger bias, and the others a smaller one."""

@@ -9,7 +9,7 @@ from shardfuzz.parameters import fill
 from .fields import AXES, DESCRIBE
 
 # Modules whose outputs are a rank's own: of its heads, or of the tokens that its experts got.
-SKIP = ("(model)", "layers.*.attention.inner_attention", "layers.*.moe.routed_experts.inner_experts")
+SKIP = ("(model)", "*.attention.inner_attention", "*.moe.routed_experts.inner_experts")
 _dims, _last = {}, {}
 
 
