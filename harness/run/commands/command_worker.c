@@ -5,7 +5,7 @@
 #include "harness/run/commands/command_common.h"
 #include "harness/run/commands/commands.h"
 #include "harness/run/commands/report_json.h"
-#include "harness/run/framework/framework.h"
+#include "harness/run/framework/framework_case.h"
 #include "harness/run/support/json.h"
 #include "harness/run/trial/outcome.h"
 #include "harness/worker/shell.h"
@@ -161,6 +161,18 @@ static enum sf_status run_case(struct session *s, const json_t *c, struct sf_err
   return status;
 }
 
+/* A case in the worker's own words, or as a campaign saves and lists it, where those stand under "framework". */
+static enum sf_status complete_case(json_t **out, const struct sf_description *description, const json_t *value, struct sf_error *error) {
+  struct sf_case saved;
+  if (!json_is_object(json_object_get(value, "framework")) || !json_object_get(value, "schema"))
+    return sf_description_complete(out, description, value, error);
+  char *text = json_dumps(value, 0);
+  enum sf_status status = text ? sf_case_from_json(&saved, text, strlen(text), "a saved case", error) : SF_ENOMEM;
+  free(text);
+  if (status == SF_OK) status = sf_framework_case_complete(out, description, &saved, error);
+  return status;
+}
+
 /* Cases stand one after the other, with white space between them. Fills array. */
 static enum sf_status read_cases(json_t *array, const struct session *s, FILE *file, const char *name, struct sf_error *error) {
   json_error_t wrong;
@@ -172,7 +184,7 @@ static enum sf_status read_cases(json_t *array, const struct session *s, FILE *f
     struct sf_error detail = {SF_OK, ""};
     json_t *value = json_loadf(file, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &wrong), *complete = NULL;
     if (!value) return sf_error_set(error, SF_EINPUT, "%s: case %" PRId64 ": %s", name, number, wrong.text);
-    const enum sf_status status = sf_description_complete(&complete, sf_framework_description(s->framework), value, &detail);
+    const enum sf_status status = complete_case(&complete, sf_framework_description(s->framework), value, &detail);
     json_decref(value);
     if (status != SF_OK)
       return sf_error_set(error, status, "%s: case %" PRId64 ": %s", name, number, *detail.text ? detail.text : sf_status_text(status));
@@ -267,7 +279,8 @@ const struct sf_command sf_command_worker = {
     .help =
         "Runs cases of a framework that CMD drives (targets/worker.md): reference and perturbed runs on one rank, the candidate on as "
         "many as\n"
-        "the case says. Reads cases as JSON objects, one after the other, from the files or stdin. Prints a line for each case.",
+        "the case says. Reads cases as JSON objects, one after the other, from the files or stdin: in the worker's own fields, or as\n"
+        "saved by a campaign or listed by fuzz --dry-run. Prints a line for each case.",
     SF_OPTIONS_ARE(options),
     SF_ARGUMENTS_ARE(1, 1000, struct worker_flags, arguments),
     .flags_bytes = sizeof(struct worker_flags),

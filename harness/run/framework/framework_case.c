@@ -9,9 +9,8 @@
 
 /* --- running ---------------------------------------------------------------------------------------------------- */
 
-/* The case with all its fields, and its seed if the worker has a field for one. *out is a new reference. */
-static enum sf_status complete_case(json_t **out, const struct sf_description *description, const struct sf_case *c,
-                                    struct sf_error *error) {
+enum sf_status sf_framework_case_complete(json_t **out, const struct sf_description *description, const struct sf_case *c,
+                                                 struct sf_error *error) {
   json_t *object = json_loads(c->fields, 0, NULL);
   if (!object) return SF_ENOMEM;
   const int32_t field = sf_description_find_field(description, "seed");
@@ -99,7 +98,9 @@ void sf_framework_trial(struct sf_framework *framework, const struct sf_case *c,
   const char *name = sf_description_name(sf_framework_description(framework));
   if (strcmp(name, c->target) != 0)
     sf_error_set(&error, SF_EINPUT, "target.name: the case is one of %s, the worker is %.100s", c->target, name);
-  outcome->status = !seen ? SF_ENOMEM : *error.text ? SF_EINPUT : complete_case(&complete, sf_framework_description(framework), c, &error);
+  outcome->status = !seen          ? SF_ENOMEM
+                    : *error.text ? SF_EINPUT
+                                  : sf_framework_case_complete(&complete, sf_framework_description(framework), c, &error);
   if (outcome->status == SF_OK) outcome->status = sf_framework_run(framework, seen, complete, &error);
   if (outcome->status == SF_OK) {
     outcome_of(outcome, c, seen);
@@ -116,7 +117,7 @@ enum sf_status sf_framework_script(struct sf_framework *framework, char *out, si
   json_t *complete = NULL;
   *out = '\0';
   if (!sf_description_has_scripts(sf_framework_description(framework))) return SF_OK;
-  enum sf_status status = complete_case(&complete, sf_framework_description(framework), c, error);
+  enum sf_status status = sf_framework_case_complete(&complete, sf_framework_description(framework), c, error);
   if (status == SF_OK) status = sf_framework_ask_script(framework, out, size, complete, outcome->first_id, error);
   json_decref(complete);
   return status;

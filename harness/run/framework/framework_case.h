@@ -5,6 +5,9 @@
 #include "harness/run/framework/framework.h"
 #include "harness/run/trial/outcome.h"
 
+/* The case as a worker takes it: with all its fields, and its seed if the worker has a field for one. *out is a new reference. */
+enum sf_status sf_framework_case_complete(json_t **out, const struct sf_description *description, const struct sf_case *c,
+                                          struct sf_error *error) SF_MUST_USE;
 /* Runs a case. Whatever the worker does is an outcome; a fault of the case or of our own machine is outcome->status. */
 void sf_framework_trial(struct sf_framework *framework, const struct sf_case *c, struct sf_outcome *outcome);
 /* Asks the worker for a stand-alone program that shows a finding; "" when it writes none. */

@@ -57,6 +57,11 @@ done
 run_cases 0 "$sample" '{"ranks": 4, "hidden": 24}' '{"ranks": 2}'
 recorded 1 '[r["verdict"], r["reason"]]' "['SKIP', '6 columns on each of 4 ranks are not a whole number of quads']"
 is_json '"reason" in j' False
+# Cases as a campaign has them, with the seed of the case.
+"$SHARDFUZZ" fuzz --target "worker:$sample" --dry-run --cases 3 --seed 5 --set bug=none >"$work/listed.jsonl" 2>/dev/null
+run_cases 0 "$sample" "$(cat "$work/listed.jsonl")"
+is_json '[j["cases"], j["passed"]]' '[3, 3]'
+recorded 1 'r["case"]["seed"]' "$(head -n 1 "$work/listed.jsonl" | python3 -c 'import json, sys; print(json.load(sys.stdin)["seed"] % 1001)')"
 # Nothing was judged, which is no success.
 run_cases 3 "$sample" '{"ranks": 4, "hidden": 24}'
 is_json 'j["skipped"], j["reason"]' "(1, 'nothing was judged: 0 inconclusive, 1 skipped (last: 6 columns on each of 4 ranks are not a whole number of quads)')"
@@ -244,6 +249,8 @@ bad 'case 1: ranks: 3 is none of [1,2,4]' '{} {"ranks": 3}'
 bad 'case 0: tokens: 9 is not one of 1, 2, .. 8' '{"tokens": 9}'
 bad 'case 0: hidden: 12 is not one of 8, 16, .. 32' '{"hidden": 12}'
 bad 'case 0: hiden: no such field' '{"hiden": 8}'
+bad 'case 0: a saved case: schema: 2 is not 1' '{"schema": 2, "framework": {}}'
+bad 'case 0: hiden: no such field' '{"schema": 1, "target": {"name": "sample-mlp"}, "framework": {"hiden": 8}}'
 bad 'case 0: bug: 1 is none of' '{"bug": 1}'
 bad 'case 0: a case is a JSON object' '[1]'
 bad 'case 1:' '{}{"ranks": 2'
