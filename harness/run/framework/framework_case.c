@@ -10,7 +10,7 @@
 /* --- running ---------------------------------------------------------------------------------------------------- */
 
 enum sf_status sf_framework_case_complete(json_t **out, const struct sf_description *description, const struct sf_case *c,
-                                                 struct sf_error *error) {
+                                          struct sf_error *error) {
   json_t *object = json_loads(c->fields, 0, NULL);
   if (!object) return SF_ENOMEM;
   const int32_t field = sf_description_find_field(description, "seed");
@@ -98,7 +98,7 @@ void sf_framework_trial(struct sf_framework *framework, const struct sf_case *c,
   const char *name = sf_description_name(sf_framework_description(framework));
   if (strcmp(name, c->target) != 0)
     sf_error_set(&error, SF_EINPUT, "target.name: the case is one of %s, the worker is %.100s", c->target, name);
-  outcome->status = !seen          ? SF_ENOMEM
+  outcome->status = !seen         ? SF_ENOMEM
                     : *error.text ? SF_EINPUT
                                   : sf_framework_case_complete(&complete, sf_framework_description(framework), c, &error);
   if (outcome->status == SF_OK) outcome->status = sf_framework_run(framework, seen, complete, &error);
