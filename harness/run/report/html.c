@@ -57,6 +57,12 @@ static int32_t count_of(const struct sf_report *report, enum sf_report_outcome o
   return count;
 }
 
+static bool has_known(const struct sf_report *report) {
+  for (int32_t i = 0; i < report->item_count; i++)
+    if (!report->items[i].is_quiet && strcmp(report->items[i].state, "known") == 0) return true;
+  return false;
+}
+
 static void append_head(struct sf_text *out, const struct sf_report *report) {
   sf_text_append(out, "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
                       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>");
@@ -93,7 +99,7 @@ static void append_verdict(struct sf_text *out, const struct sf_report *report) 
   if (report->nothing.data)
     sf_text_append(out, "Not judged");
   else if (wrong > 0)
-    sf_text_append(out, "%d finding%s", wrong, wrong == 1 ? "" : "s");
+    sf_text_append(out, "%d %sfinding%s", wrong, has_known(report) ? "new " : "", wrong == 1 ? "" : "s");
   else
     sf_text_append(out, report->passed ? "Nothing new was found" : "Failed");
   sf_text_append(out, "</h1>\n");

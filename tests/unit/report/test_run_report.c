@@ -120,6 +120,10 @@ static void test_summary_has_what_is_not_quiet_and_the_story_of_what_failed(void
   assert_non_null(strstr(text.data, "<details>"));
   assert_null(strstr(strstr(text.data, "<details>") + 1, "<details>"));
   assert_null(strstr(text.data, "Not judged"));
+  sf_report_add(&report, "fuzz", "known", SF_REPORT_PASSED);
+  text.length = 0;
+  assert_int_equal(sf_report_append_html(&text, &report), SF_OK);
+  assert_non_null(strstr(text.data, "<h1>1 new finding</h1>"));
   sf_text_append(&report.nothing, "out of time");
   text.length = 0;
   assert_int_equal(sf_report_append_summary(&text, &report), SF_OK);
