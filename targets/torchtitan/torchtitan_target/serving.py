@@ -10,6 +10,8 @@ from .fields import AXES, DESCRIBE
 
 # Modules whose outputs are a rank's own: of its heads, or of the tokens that its experts got.
 SKIP = ("(model)", "*.attention.inner_attention", "*.moe.routed_experts.inner_experts")
+DEGREES = tuple(f"{axis}_parallel_{part}" for axis, part in (("data", "replicate_degree"), ("data", "shard_degree"), ("context", "degree"), ("tensor", "degree"),
+                                                             ("pipeline", "degree"), ("expert", "degree")))
 _dims, _last = {}, {}
 
 
@@ -22,7 +24,7 @@ def preload():
 
     def kept(kind, config, ranks):
         """The same meshes for the same degrees: their groups of processes are kept from case to case."""
-        key = repr(config), ranks
+        key = ranks, config.spmd_backend, *(getattr(config, name) for name in DEGREES)
         if key not in _dims:
             _dims[key] = make(kind, config, ranks)
         _forget_where_new("meshes", key)
