@@ -90,6 +90,8 @@ REFUSES = [
     refusal("skip_lm_head is not supported with MTP decoder", model__further_tokens=[1, 2], train__chunks=[2, 4]),
     refusal("torchtitan 0.3.0 fails here: got mixed torch.Tensor and DTensor", model__further_tokens=[1, 2], layout__tp=[2, 4], layout__backend=["partial_dtensor"],
             layout__sequence_parallel=[False]),
+    refusal("torchtitan 0.3.0 fails here: got mixed torch.Tensor and DTensor", model__further_tokens=[1, 2], layout__tp=[2, 4], layout__sequence_parallel=[False],
+            checkpoint__into=["backend"], checkpoint__before=[1, 2]),
     refusal("a group has fewer experts than a token uses", model__grouped=[True], model__experts=[4], model__active=[3]),
     refusal("tensor_parallel_degree must divide n_kv_heads", layout__tp=[4], model__heads=[4], model__queries_per_key=[2]),
     refusal("more ranks than shardfuzz tries", layout__pp=[4], layout__tp=[4]),

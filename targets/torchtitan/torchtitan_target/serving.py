@@ -19,7 +19,9 @@ def preload():
     logging.disable(logging.WARNING)
     warnings.filterwarnings("ignore")
     from . import program  # noqa: F401: first, since it says which device torchtitan takes
+    import torch
     from torchtitan.distributed import ParallelDims
+    torch.backends.mkldnn.set_flags(False)   # it compiles a kernel for each shape of bf16 products, and keeps it: 1 MB a run
     make = ParallelDims.from_config.__func__
 
     def kept(kind, config, ranks):
