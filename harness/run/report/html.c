@@ -5,6 +5,8 @@
 #include "harness/run/report/report.h"
 #include "harness/run/support/version.h"
 
+#include <string.h>
+
 enum { OPEN_MAX = 3 }; /* of so many findings the sections are open */
 
 static const char style[] =
