@@ -1,9 +1,7 @@
 """What a case has: paths and what a field may be, the plainest first (targets/worker.md). Names are DeepSpeed's where it has one."""
+from shardfuzz.fields import choices
+
 LARGE = 500000000
-
-
-def choices(*values, **more):
-    return {"choices": list(values), **more}
 
 
 def zero(stages, *values, **more):

@@ -1,9 +1,7 @@
 """What a case has: paths and what a field may be, the plainest first (targets/worker.md)."""
+from shardfuzz.fields import choices, refusal
+
 YES, SEVERAL = [False, True], [2, 3, 4]
-
-
-def choices(*values, **more):
-    return {"choices": list(values), **more}
 
 
 def spread(*values, needs=None, **more):
@@ -48,10 +46,6 @@ FIELDS = {
     "parallel.bucket_mb": spread(25, 0.0001, 0.001),
     "seed": {"min": 0, "max": 1000000},
 }
-
-
-def refusal(reason, **when):
-    return {"when": {path.replace("__", "."): values for path, values in when.items()}, "reason": reason}
 
 
 REFUSES = [

@@ -1,4 +1,6 @@
 """What a case has: paths and what a field may be, the plainest first (targets/worker.md)."""
+from shardfuzz.fields import refusal
+
 AXES = ("pp", "dp", "fsdp", "tp")
 MORE = {"layout.dp": [2, 3, 4], "layout.fsdp": [2, 3, 4], "layout.pp": [2, 3, 4], "layout.tp": [2, 4]}
 
@@ -52,10 +54,6 @@ FIELDS = {
     "checkpoint.into": {"choices": ["same", "dp", "fsdp"], "layout": True, "needs": {"checkpoint.before": [1, 2]}},
     "seed": {"min": 0, "max": 1000000},
 }
-
-
-def refusal(reason, **when):
-    return {"when": {path.replace("__", "."): values for path, values in when.items()}, "reason": reason}
 
 
 REFUSES = [

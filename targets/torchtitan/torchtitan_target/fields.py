@@ -1,6 +1,8 @@
 """What a case has: paths and what a field may be, the plainest first (targets/worker.md). Paths are torchtitan's words where it has any."""
 import itertools
 
+from shardfuzz.fields import beyond, choices, refusal
+
 AXES = ("pp", "replicate", "shard", "tp")   # pipeline_parallel_degree and so on: torchtitan's order of ranks
 YES = [False, True]
 SEVERAL = {"layout.pp": [2, 4]}
@@ -8,10 +10,6 @@ MOE = {"model.experts": [4, 8]}
 GROUPED = {"model.kind": ["qwen3", "llama3"]}   # attention in which several queries share a key
 V_SHAPED = ["ZBVZeroBubble", "DualPipeV"]
 LOOPED = ["Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", *V_SHAPED]   # two stages a rank
-
-
-def choices(*values, layout=False, one_in=None, needs=None):
-    return {"choices": list(values), **({"layout": True} if layout else {}), **({"one_in": one_in} if one_in else {}), **({"needs": needs} if needs else {})}
 
 
 FIELDS = {
@@ -63,10 +61,6 @@ FIELDS = {
 }
 
 
-def refusal(reason, **when):
-    return {"when": {path.replace("__", "."): values for path, values in when.items()}, "reason": reason}
-
-
 def short_pipelines():
     """Pipelines with more stages than layers, or with too few microbatches in a pass."""
     for ranks in (2, 4):
@@ -94,22 +88,11 @@ REFUSES = [
             checkpoint__into=["backend"], checkpoint__before=[1, 2]),
     refusal("a group has fewer experts than a token uses", model__grouped=[True], model__experts=[4], model__active=[3]),
     refusal("tensor_parallel_degree must divide n_kv_heads", layout__tp=[4], model__heads=[4], model__queries_per_key=[2]),
-    refusal("more ranks than shardfuzz tries", layout__pp=[4], layout__tp=[4]),
-    refusal("more ranks than shardfuzz tries", layout__pp=[4], layout__shard=[4]),
-    refusal("more ranks than shardfuzz tries", layout__shard=[4], layout__tp=[4]),
-    refusal("more ranks than shardfuzz tries", layout__pp=[4], layout__shard=[2], layout__tp=[2]),
-    refusal("more ranks than shardfuzz tries", layout__pp=[2], layout__shard=[4], layout__tp=[2]),
-    refusal("more ranks than shardfuzz tries", layout__pp=[2], layout__shard=[2], layout__tp=[4]),
-    refusal("more ranks than shardfuzz tries", layout__replicate=[2], layout__pp=[4], layout__tp=[2]),
-    refusal("more ranks than shardfuzz tries", layout__replicate=[2], layout__pp=[4], layout__shard=[2]),
-    refusal("more ranks than shardfuzz tries", layout__replicate=[2], layout__shard=[4], layout__tp=[2]),
-    refusal("more ranks than shardfuzz tries", layout__replicate=[2], layout__shard=[2], layout__tp=[4]),
-    refusal("more ranks than shardfuzz tries", layout__replicate=[2], layout__pp=[2], layout__tp=[4]),
-    refusal("more ranks than shardfuzz tries", layout__replicate=[2], layout__pp=[2], layout__shard=[4]),
-    refusal("more ranks than shardfuzz tries", layout__replicate=[2], layout__pp=[2], layout__shard=[2], layout__tp=[2]),
+    *beyond(8, {f"layout.{axis}": FIELDS[f"layout.{axis}"]["choices"] for axis in AXES}),
     refusal("a pattern of param_groups must match a parameter of each stage, and a stage may have no norm", train__groups=[True], layout__pp=[2, 4]),
     refusal("selective checkpoints allow one backward pass, and these schedules make two", train__recompute=["selective"], layout__pp=[2, 4],
             layout__schedule=["InterleavedZeroBubble", *V_SHAPED]),
+    refusal("the training has no such step", checkpoint__before=[2], train__steps=[2]),
     refusal("ep must divide shard * tp of the layout that loads, too", checkpoint__into=["data"], layout__ep=[2, 4], layout__replicate=[1], checkpoint__before=[1, 2]),
     refusal("ep must divide shard * tp", layout__ep=[2, 4], layout__shard=[1], layout__tp=[1]),
     refusal("ep must divide shard * tp", layout__ep=[4], layout__shard=[2], layout__tp=[1]),

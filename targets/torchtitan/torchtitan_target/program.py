@@ -103,7 +103,7 @@ def model_of(case):
 # --- what torchtitan's Trainer is given beside the model ---
 
 class Tokenizer(BaseTokenizer):
-    """None: batches are tokens already."""
+    """Does nothing: batches are tokens already."""
 
     @dataclasses.dataclass(kw_only=True, slots=True)
     class Config(BaseTokenizer.Config):
@@ -177,8 +177,7 @@ class Metrics(Configurable):
         pass
 
 
-def config_of(case, folder):
-    """folder: of checkpoints, or None."""
+def config_of(case):
     m, d, t, layout = case["model"], case["data"], case["train"], case["layout"]
     passes = layout["passes"] if layout["pp"] > 1 else d["microbatches"]
     rows = d["rows"] * d["microbatches"] // passes
@@ -187,8 +186,7 @@ def config_of(case, folder):
                      post_optimizer_build_fn=register_moe_load_balancing_hook, state_dict_adapter=None)
     recompute = {"none": None, "full": FullAC.Config(), "selective": SelectiveAC.Config()}[t["recompute"]]
     return Trainer.Config(
-        model_spec=spec, tokenizer=Tokenizer.Config(), dataloader=Batches.Config(case=case), metrics=Metrics.Config(), dump_folder=folder or "",
-        checkpoint=CheckpointManager.Config(enable=folder is not None, interval=1, keep_latest_k=0),
+        model_spec=spec, tokenizer=Tokenizer.Config(), dataloader=Batches.Config(case=case), metrics=Metrics.Config(),
         optimizer=optimizer_config(t), lr_scheduler=LRSchedulersContainer.Config(warmup_steps=t["warmup"], total_steps=10),
         loss=ChunkedLossWrapper.Config(num_chunks=t["chunks"], loss_fn=loss) if t["chunks"] else loss, activation_checkpoint=recompute,
         debug=DebugConfig(seed=case["seed"]),
@@ -203,7 +201,7 @@ def config_of(case, folder):
 
 
 def optimizer_config(t):
-    own = {"lr": 0.01, "betas": (0.9, 0.95), "eps": 1e-3, "weight_decay": 0.1} if "Adam" in t["optimizer"] else {"lr": 0.01, "momentum": 0.9}
+    own = {"lr": 0.01, "betas": (0.9, 0.95), "eps": 1e-3, "weight_decay": 0.1}
     groups = [ParamGroupConfig(pattern=".*", optimizer_name=t["optimizer"], optimizer_kwargs=own)]
     if t["groups"]:
         groups.insert(0, ParamGroupConfig(pattern=r".*norm.*", optimizer_name=t["optimizer"], optimizer_kwargs={**own, "lr": 0.003}))
@@ -242,12 +240,12 @@ class OnRanks:
     """Steps of the Trainer. Before step checkpoint.before it saves a checkpoint, and a new Trainer, in the layout that checkpoint.into names, loads it."""
 
     def __init__(self, case, fill):
-        self.case, self.folder = case, shared_folder() if case["checkpoint"]["before"] else None
+        self.case = case
         self._build(case, fill)
 
     def _build(self, case, fill):
         collects = gc.isenabled()
-        trainer = self.trainer = Traced(config_of(case, self.folder))
+        trainer = self.trainer = Traced(config_of(case))
         if collects:
             gc.enable()                                  # which the Trainer has switched off
         self.model = trainer.model_parts if case["layout"]["pp"] > 1 else trainer.model_parts[0]
@@ -285,21 +283,24 @@ class OnRanks:
                 trace.scalar(name, torch.tensor(value, dtype=torch.float32))
 
     def _reload(self, number):
+        folder = [tempfile.mkdtemp(prefix="sf-torchtitan-") if dist.get_rank() == 0 else None]
+        dist.broadcast_object_list(folder)
         try:
-            self.trainer.checkpointer.save(number)
+            checkpoints_of(self.trainer, folder[0]).save(number)
             self.trainer.close()
             self._build({**self.case, "layout": {**self.case["layout"], **other_layout(self.case)}}, lambda model: None)
-            self.trainer.checkpointer.load()
+            checkpoints_of(self.trainer, folder[0]).load()
             dist.barrier()
         finally:
             if dist.get_rank() == 0:
-                shutil.rmtree(self.folder)
+                shutil.rmtree(folder[0])
 
 
-def shared_folder():
-    folder = [tempfile.mkdtemp(prefix="sf-torchtitan-") if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(folder)
-    return folder[0]
+def checkpoints_of(trainer, folder):
+    """A checkpoint manager, made as the Trainer makes its own."""
+    return CheckpointManager.Config(enable=True, interval=1, keep_latest_k=0).build(
+        dataloader=trainer.dataloader, model_parts=trainer.model_parts, optimizers=trainer.optimizers, lr_schedulers=trainer.lr_schedulers,
+        states={"train_state": trainer}, sd_adapter=None, base_folder=folder)
 
 
 def other_layout(case):
@@ -327,8 +328,7 @@ def load(trainer, whole):
 
 
 def whole_model(case, fill):
-    config = model_of(case)
-    model = config.build()
+    model = model_of(case).build()
     model.init_states(buffer_device=torch.device("cpu"))
     fill(model)
     return model
@@ -376,7 +376,7 @@ class Alone:
         return torch.func.functional_call(self.model, rounded, (tokens, positions))
 
     def _loss(self, logits, labels):
-        """The sum over the labels. Logits of further tokens come behind those of the next one, and have the labels behind."""
+        """The sum over the labels. With further_tokens the model gives a list of logits; the label of the k-th, from 0, stands k places further on."""
         def of(one, labels):
             return torch.nn.functional.cross_entropy(one.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum")
         if not self.case["model"]["further_tokens"]:

@@ -1,6 +1,7 @@
 """The worker of targets/worker.md: runs what program.py makes, and says where its tensors lie."""
 import importlib.metadata
 import logging
+import math
 import warnings
 
 from shardfuzz import scripts, training, worker
@@ -8,7 +9,7 @@ from shardfuzz.parameters import fill
 
 from .fields import AXES, DESCRIBE
 
-# Modules whose outputs are a rank's own: of its heads, or of the tokens that its experts got.
+# Modules that are not compared: each rank has its own heads there, or the tokens of its own experts. (model): a pipeline's rank has a part of it.
 SKIP = ("(model)", "*.attention.inner_attention", "*.moe.routed_experts.inner_experts")
 DEGREES = tuple(f"{axis}_parallel_{part}" for axis, part in (("data", "replicate_degree"), ("data", "shard_degree"), ("context", "degree"), ("tensor", "degree"),
                                                              ("pipeline", "degree"), ("expert", "degree")))
@@ -21,7 +22,7 @@ def preload():
     from . import program  # noqa: F401: first, since it says which device torchtitan takes
     import torch
     from torchtitan.distributed import ParallelDims
-    torch.backends.mkldnn.set_flags(False)   # it compiles a kernel for each shape of bf16 products, and keeps it: 1 MB a run
+    torch.backends.mkldnn.set_flags(False)   # oneDNN compiles a kernel for each shape of a bf16 product and keeps it, 1 MB a run
     make = ParallelDims.from_config.__func__
 
     def kept(kind, config, ranks):
@@ -35,8 +36,8 @@ def preload():
 
 
 def _forget_where_new(what, value):
-    """Drops what DTensor has worked out where a case differs from the last one in what DTensor does not tell apart, or takes for the same: meshes that are equal and not
-    the same object, which fully_shard refuses; a topk with another k (corpus/regress/torch-dtensor/topk-shape.py)."""
+    """Empties DTensor's caches if `value` is another one than in the last case. The caches confuse two things: meshes that are equal but not the same object, which
+    fully_shard refuses, and calls of topk with different k (corpus/regress/torch-dtensor/topk-shape.py)."""
     if _last.setdefault(what, value) != value:
         from torch.distributed.tensor import debug
         debug._clear_sharding_prop_cache()
@@ -63,9 +64,7 @@ def build(case, world):
 
 def script(case, first):
     from . import program
-    ranks = 1
-    for axis in AXES:
-        ranks *= case["layout"][axis]
+    ranks = math.prod(case["layout"][axis] for axis in AXES)
     return scripts.compose(program, "torchtitan", importlib.metadata.version("torchtitan"), case, first, ranks, case["train"]["steps"])
 
 

@@ -1,4 +1,6 @@
 """What a case has: paths and what a field may be, the plainest first (targets/worker.md)."""
+from shardfuzz.fields import beyond, refusal
+
 from .types import EXPERTS, TYPES
 
 AXES = ("dp", "tp", "replicas")                           # of the layout: fsdp_size, tp_size, dp_replicate_size
@@ -38,19 +40,14 @@ FIELDS = {
 }
 
 
-def _refuse(reason, **when):
-    return {"when": {"layout." + name: values for name, values in when.items()}, "reason": reason}
-
-
 REFUSES = [
-    {"when": {"layout.tp": [4], "model.heads": [4], "model.queries_per_key": [2]}, "reason": "tp_size must divide the number of key heads"},
-    _refuse("more ranks than shardfuzz tries", dp=[4], tp=[4]),
-    _refuse("more ranks than shardfuzz tries", tp=[4], replicas=[2]),
-    _refuse("ep_size must divide fsdp_size * tp_size", ep=[2, 4], dp=[1], tp=[1]),
-    _refuse("ep_size must divide fsdp_size * tp_size", ep=[4], dp=[2], tp=[1]),
-    _refuse("ep_size must divide fsdp_size * tp_size", ep=[4], dp=[1], tp=[2]),
-    _refuse("ep_size must be a multiple of tp_size", ep=[2], tp=[4]),
-    _refuse("all_reduce needs ep_size == tp_size", ep_implementation=["all_reduce"], ep=[2], tp=[1, 4]),
-    _refuse("all_reduce needs ep_size == tp_size", ep_implementation=["all_reduce"], ep=[4], tp=[1, 2]),
+    refusal("tp_size must divide the number of key heads", layout__tp=[4], model__heads=[4], model__queries_per_key=[2]),
+    *beyond(8, {f"layout.{axis}": FIELDS[f"layout.{axis}"]["choices"] for axis in AXES}),
+    refusal("ep_size must divide fsdp_size * tp_size", layout__ep=[2, 4], layout__dp=[1], layout__tp=[1]),
+    refusal("ep_size must divide fsdp_size * tp_size", layout__ep=[4], layout__dp=[2], layout__tp=[1]),
+    refusal("ep_size must divide fsdp_size * tp_size", layout__ep=[4], layout__dp=[1], layout__tp=[2]),
+    refusal("ep_size must be a multiple of tp_size", layout__ep=[2], layout__tp=[4]),
+    refusal("all_reduce needs ep_size == tp_size", layout__ep_implementation=["all_reduce"], layout__ep=[2], layout__tp=[1, 4]),
+    refusal("all_reduce needs ep_size == tp_size", layout__ep_implementation=["all_reduce"], layout__ep=[4], layout__tp=[1, 2]),
 ]
 DESCRIBE = {"name": "transformers", "ranks": [f"layout.{axis}" for axis in AXES], "fields": FIELDS, "refuses": REFUSES}
