@@ -1,7 +1,7 @@
-"""local_map drops the gradient of a DTensor that an asynchronous redistribution has made: what it gets, it waits for, and the waited tensor is not part of the graph.
+"""local_map drops the gradient of a DTensor that an asynchronous redistribution made. It waits for the tensor, and what it then has is not part of the graph.
 
-`local_map` calls `wait()` on an AsyncCollectiveTensor behind `to_local()` (tensor/experimental/_func_map.py, line 229). A gather along a dimension with only ones in front
-of it leaves one; with two rows the pieces are copied, and the gradient is there.
+`local_map` calls `wait()` on an AsyncCollectiveTensor behind `to_local()` (tensor/experimental/_func_map.py, line 229). A gather along
+dimension 1 leaves such a tensor where there is one row. With two rows the pieces are copied, and the gradient is there.
 Run it with python: it needs torch alone (2.13.0 shows it) and starts two ranks. Exit code 1: a gradient is missing or wrong.
 """
 import os

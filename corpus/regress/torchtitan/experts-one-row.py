@@ -1,7 +1,7 @@
 """Experts under tensor and sequence parallelism lose the gradient of what comes before them, where a rank has one row.
 
-torchtitan gathers the sequence for the experts and goes on while the gather is under way. With one row the gather needs no copy, so local_map gets a tensor that is not
-there yet. torch's local_map waits for it outside of the graph (../torch-dtensor/local-map-async.py), and the gradient through the experts is lost; the router's is left.
+torchtitan gathers the sequence for the experts asynchronously. With one row the gather needs no copy, so local_map gets a tensor whose gather has not ended. torch's
+local_map waits for it outside of the graph (../torch-dtensor/local-map-async.py). So the gradient through the experts is lost; that through the router is there.
 Run it with python: it needs torchtitan (0.3.0 with torch 2.13.0 shows it) and starts two ranks. Exit code 1: a gradient is not what one device gives.
 """
 import os

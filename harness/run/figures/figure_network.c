@@ -123,7 +123,7 @@ static void draw_cell(struct sf_svg *svg, const struct cell *cell, int column, d
   char number[SF_CHART_NUMBER_TEXT];
   if (cell->count == 0) return;
   if (cell->judged == 0) {
-    sf_svg_text(svg, (struct sf_svg_label){x, y, SF_SVG_START, SF_COLOUR_SOFT, BARS, false}, "not judged");
+    sf_svg_text(svg, (struct sf_svg_label){x, y, SF_SVG_START, SF_COLOUR_SOFT, COLUMN - 2 * GAP, false}, "not judged");
     return;
   }
   sf_svg_fill(svg, (struct sf_svg_box){x, y - 9, fmax(1, bar_at(cell->share)), 9}, cell->flagged ? SF_COLOUR_BAD : SF_COLOUR_CALM);

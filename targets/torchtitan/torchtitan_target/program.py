@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 import torchtitan.tools.utils as titan
 
-if titan.device_type == "cuda" and not torch.cuda.is_available():  # what torchtitan takes where torch names no accelerator
+if titan.device_type == "cuda" and not torch.cuda.is_available():  # torchtitan's choice where there is no accelerator
     titan.device_type, titan.device_module = "cpu", torch.cpu
 
 from torch.distributed.fsdp import FSDPModule  # noqa: E402
@@ -260,7 +260,7 @@ class OnRanks:
             self._warm_up()
 
     def _warm_up(self):
-        """A pass for nothing. In its first one a schedule runs its stages on values without meaning, to learn the shapes of their outputs."""
+        """Runs one pass before the trace begins. In its first pass a schedule also runs its stages on arbitrary values, to learn the shapes of their outputs."""
         trainer = self.trainer
         inputs, labels = zip(*itertools.islice(trainer.dataloader, trainer.num_pipeline_parallel_microbatches))
         trainer.forward_backward_step(input_dict=list(inputs), labels=list(labels), global_valid_tokens=torch.tensor(1))
