@@ -4,10 +4,12 @@
 #   ci/frameworks.sh --test NAME    sets it up in its default folder and runs the target's tests
 # --python: makes it over that Python and takes what it has, such as a PyTorch with CUDA, in whatever version; "alone:" below stays as it says.
 #   ci/frameworks.sh --names        the names, a line each
+#   ci/frameworks.sh --testable     those whose tests can run here: the checkouts that they need are on PYTHONPATH
 # Names and default folders stand in the table below. Can be run again at any time; installs only what is missing.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 # NAME FOLDER TESTS ADAPTER,.. PACKAGE=VERSION...; a package behind "alone:" comes without its dependencies, which would admit another torch.
+# What stands behind "checkout:" is no package: the user has its source, and gives it as --framework-path.
 table="
 megatron-core build-megatron tests/megatron     targets/megatron_core torch=2.13.0 numpy=2.4.6 packaging=26.2 alone:megatron-core=0.16.1
 torch-dtensor build-torch    tests/torch_dtensor targets/torch_dtensor,targets/torch_train torch=2.13.0 numpy=2.4.6
@@ -17,10 +19,23 @@ deepspeed     build-deepspeed tests/deepspeed targets/deepspeed torch=2.13.0 num
 open-clip     build-open-clip tests/open_clip targets/open_clip torch=2.13.0 numpy=2.4.6 alone:open-clip-torch=3.3.0
 marl-iql      build-marl     tests/marl_iql targets/marl_iql torch=2.13.0 numpy=2.4.6 packaging=26.2 cloudpickle=3.1.2 importlib-metadata=8.7.0 orjson=3.11.4 alone:pyvers=0.2.3 alone:hoptorch=0.1.4 alone:tensordict=0.14.3 alone:torchrl=0.14.1
 torchtitan    build-torchtitan tests/torchtitan targets/torchtitan torch=2.13.0 numpy=2.4.6 triton=3.9.0 datasets=4.7.0 torchtitan=0.3.0
+neuronx-distributed build-neuronx tests/neuronx_distributed targets/neuronx_distributed torch=2.13.0 numpy=2.4.6 packaging=26.2 safetensors=0.7.0 alone:torch-xla=2.9.0 checkout:neuronx_distributed
 "
 names=$(awk 'NF { print $1 }' <<<"$table")
+checkout_of() { # NAME: the module that it has from a checkout, if any
+  awk -v name="$1" '$1 == name' <<<"$table" | grep -o 'checkout:[a-z_]*' | cut -d : -f 2
+}
+testable() { # NAME
+  local module
+  module=$(checkout_of "$1") || return 0
+  python3 -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$module') is None)"
+}
 if [ "${1:-}" = --names ]; then
   echo "$names"
+  exit
+fi
+if [ "${1:-}" = --testable ]; then
+  for name in $names; do ! testable "$name" || echo "$name"; done
   exit
 fi
 test=0
@@ -38,7 +53,11 @@ if [ -z "$row" ] || [ $# -gt $((2 - test)) ]; then
   echo "usage: ci/frameworks.sh [--test] [--python PYTHON] NAME [FOLDER]; names: $(tr '\n' ' ' <<<"$names")" >&2
   exit 2
 fi
-read -r _ folder tests adapters packages <<<"$row"
+read -r _ folder tests adapters packages <<<"${row% checkout:*}"
+if [ $test -eq 1 ] && ! testable "$1"; then
+  echo "ci/frameworks.sh: the tests of $1 need a checkout of it: set PYTHONPATH to the folder that holds $(checkout_of "$1")" >&2
+  exit 3
+fi
 folder=${2:-$folder}
 
 versions() { # PYTHON: prints what it has of the packages that count here, without importing them
@@ -96,5 +115,5 @@ for wanted in $packages; do
 done
 echo "ci/frameworks.sh: $folder is ready"
 if [ $test -eq 1 ]; then
-  SHARDFUZZ=${SHARDFUZZ:-$PWD/build/shardfuzz} PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests/frameworks "$python" -W ignore -m unittest discover -s "$tests"
+  SHARDFUZZ=${SHARDFUZZ:-$PWD/build/shardfuzz} PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests/frameworks${PYTHONPATH:+:$PYTHONPATH} "$python" -W ignore -m unittest discover -s "$tests"
 fi

@@ -39,6 +39,7 @@ TRAIN = "needs torch: tests/torch_train runs the like"
 DEEPSPEED = "needs deepspeed: tests/deepspeed runs the like"
 OPEN_CLIP = "needs open_clip: tests/open_clip runs the like"
 MARL = "needs torchrl: tests/marl_iql runs the like"
+NEURON = "needs a checkout of neuronx-distributed: tests/neuronx_distributed runs the like"
 TITAN = "needs torchtitan: tests/torchtitan runs the like"
 GPU = "needs a GPU: ci/gpu.sh runs the like"
 SHARES = "hours: tests/integration/run/test_run_cover.sh runs the like"
@@ -86,6 +87,14 @@ NOT_RUN = {
     ("harness/docs/open-clip.md", "build/shardfuzz fuzz --target open-clip --set loss.gather_with_grad=true --time 10m"): OPEN_CLIP,
     ("harness/docs/open-clip.md", "build/shardfuzz replay corpus/regress/open-clip/gather-without-gradient.json"): OPEN_CLIP,
     ("harness/docs/open-clip.md", "build-open-clip/bin/python corpus/regress/open-clip/gather-without-gradient.py"): OPEN_CLIP,
+    ("harness/docs/neuronx-distributed.md", "ci/frameworks.sh neuronx-distributed"): INSTALLS,
+    ("harness/docs/neuronx-distributed.md", "git clone https://github.com/aws-neuron/neuronx-distributed"): INSTALLS,
+    ("harness/docs/neuronx-distributed.md", "build/shardfuzz fuzz --target neuronx-distributed --framework-path neuronx-distributed/src --time 10m"): NEURON,
+    ("harness/docs/neuronx-distributed.md",
+     "build/shardfuzz replay corpus/regress/neuronx-distributed/fused-qkv-norm.json --framework-path neuronx-distributed/src"): NEURON,
+    ("harness/docs/neuronx-distributed.md",
+     "PYTHONPATH=neuronx-distributed/src build-neuronx/bin/python corpus/regress/neuronx-distributed/fused-qkv-norm.py"): NEURON,
+    ("harness/docs/neuronx-distributed.md", "PYTHONPATH=neuronx-distributed/src ci/frameworks.sh --test neuronx-distributed"): NEURON,
     ("harness/docs/torchtitan.md", "ci/frameworks.sh torchtitan"): INSTALLS,
     ("harness/docs/torchtitan.md", "build/shardfuzz fuzz --target torchtitan --max-ranks 2 --time 10m"): TITAN,
     ("harness/docs/torchtitan.md", "build/shardfuzz replay corpus/regress/torchtitan/zero-bubble-chunked-loss.json"): TITAN,

@@ -35,6 +35,9 @@ const struct sf_framework_known sf_frameworks[] = {
     {"torchtitan", "\"${SHARDFUZZ_TORCHTITAN:-build-torchtitan}/bin/python\" -m torchtitan_target",
      "torchtitan's Trainer on a CPU (ci/frameworks.sh torchtitan sets it up)", "SHARDFUZZ_TORCHTITAN", "build-torchtitan",
      "ci/frameworks.sh torchtitan"},
+    {"neuronx-distributed", "\"${SHARDFUZZ_NEURONX:-build-neuronx}/bin/python\" -m neuronx_distributed_target",
+     "AWS's neuronx-distributed on a CPU, from --framework-path (ci/frameworks.sh neuronx-distributed sets it up)", "SHARDFUZZ_NEURONX",
+     "build-neuronx", "ci/frameworks.sh neuronx-distributed"},
     {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 
