@@ -27,6 +27,8 @@ RIGHT = [
     stage(3, zero={"init": True, "stage3_param_persistence_threshold": 0}, train={"steps": 2}),
     stage(2, zero={"overlap_comm": True, "reduce_bucket_size": 64, "round_robin_gradients": True}, model={"layers": 2}),
     {"layout": {"cp": 2, "dp": 2}, "zero": {"stage": 2}, "model": {"attention": True}},
+    {"layout": {"dp": 2, "ep": 2}, "model": {"experts": 4}, "checkpoint": {"before": 1}, "train": {"steps": 2}},
+    {"layout": {"dp": 4, "ep": 2}, "zero": {"stage": 2}, "model": {"experts": 4, "active": 2}, "train": {"clipping": 0.1, "grad_norm": True}},
     *(stage(number, train={"steps": 3, "optimizer": "adam"}, checkpoint={"before": 1 + number % 2}) for number in range(4)),
     stage(2, train={"steps": 2, "optimizer": "momentum", "precision": "bf16"}, checkpoint={"before": 1}),
 ]

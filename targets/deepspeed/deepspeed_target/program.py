@@ -54,17 +54,48 @@ class Attention(torch.nn.Module):
         return self.out(mixed.flatten(2))
 
 
+class Feed(torch.nn.Module):
+    def __init__(self, model, size):
+        super().__init__()
+        self.up, self.down = Linear(size, model["ffn"], model["bias"]), Linear(model["ffn"], size, model["bias"])
+
+    def forward(self, x):
+        return self.down(F.gelu(self.up(x)))
+
+
+class Experts(torch.nn.Module):
+    """Experts, of which each token uses some. The modules have the names that they have in DeepSpeed's MoE, and as its, the result is the first of several."""
+
+    def __init__(self, model, size):
+        super().__init__()
+        self.active, self.deepspeed_moe = model["active"], torch.nn.Module()
+        self.deepspeed_moe.gate, self.deepspeed_moe.experts = torch.nn.Module(), torch.nn.Module()
+        self.deepspeed_moe.gate.wg = torch.nn.Linear(size, model["experts"], bias=False)
+        self.deepspeed_moe.experts.deepspeed_experts = torch.nn.ModuleList(Feed(model, size) for _ in range(model["experts"]))
+
+    def forward(self, x):
+        shares = F.linear(x.float(), self.deepspeed_moe.gate.wg.weight.float()).softmax(-1)
+        shares = shares * torch.zeros_like(shares).scatter(-1, shares.topk(self.active).indices, 1)
+        if self.active > 1:
+            shares = shares / shares.sum(-1, keepdim=True)
+        return sum(shares[..., n, None].to(x.dtype) * expert(x) for n, expert in enumerate(self.deepspeed_moe.experts.deepspeed_experts)),
+
+
 class Block(torch.nn.Module):
     def __init__(self, model, size):
         super().__init__()
         self.norm = Norm(size)
         self.attention = Attention(size, model["heads"], model["bias"]) if model["attention"] else None
-        self.up, self.down = Linear(size, model["ffn"], model["bias"]), Linear(model["ffn"], size, model["bias"])
+        if model["experts"]:
+            self.moe = Experts(model, size)
+        else:
+            self.up, self.down = Linear(size, model["ffn"], model["bias"]), Linear(model["ffn"], size, model["bias"])
 
     def forward(self, x):
         if self.attention is not None:
             x = x + self.attention(x)
-        return x + self.down(F.gelu(self.up(self.norm(x))))
+        hidden = self.norm(x)
+        return x + (self.moe(hidden)[0] if hasattr(self, "moe") else self.down(F.gelu(self.up(hidden))))
 
 
 class Model(torch.nn.Module):
@@ -109,7 +140,10 @@ def optimizer_of(train, model):
     if train["groups"] == 2:
         groups = [{"params": [one for one in trained if is_matrix(one)]},
                   {"params": [one for one in trained if not is_matrix(one)], "lr": 0.02, "weight_decay": 0.0}]
-    groups = [group for group in groups if group["params"]]
+    groups = [{**group, "name": str(number)} for number, group in enumerate(groups) if group["params"]]
+    if any(hasattr(one, "group_name") for one in trained):
+        from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer
+        groups = split_params_into_different_moe_groups_for_optimizer(groups)
     options = {"lr": 0.01, "weight_decay": train["weight_decay"]}
     if train["optimizer"] in ("sgd", "momentum"):
         return torch.optim.SGD(groups, momentum=0.9 if train["optimizer"] == "momentum" else 0, **options)
@@ -221,6 +255,37 @@ def groups_of(ranks, kind):
     return mpu
 
 
+def experts_of(case, sound):
+    """DeepSpeed's layer with the weights of one on one device. Its experts have the numbers that they have over all ranks."""
+    from deepspeed.moe.layer import MoE
+    m, ep = case["model"], case["layout"]["ep"]
+    layer = MoE(m["hidden"], Feed(m, m["hidden"]), m["experts"], ep, k=m["active"], drop_tokens=False, use_rts=False, top2_2nd_expert_sampling=False)
+    number_experts(layer, torch.distributed.get_rank() % ep * (m["experts"] // ep))
+    layer.load_state_dict(sound.state_dict(), strict=False)
+    trained = {name: parameter.requires_grad for name, parameter in sound.named_parameters()}
+    for name, parameter in layer.named_parameters():
+        parameter.requires_grad_(trained[name])
+    return layer
+
+
+def number_experts(layer, first):
+    """Names a layer's experts by numbers from `first` on; DeepSpeed's own begin with 0 on each rank."""
+    experts = layer.deepspeed_moe.experts.deepspeed_experts
+    experts._modules = {str(first + n): one for n, one in enumerate(experts)}
+
+
+@contextlib.contextmanager
+def numbers_of_rank(model):
+    """Within it experts have DeepSpeed's own names, which checkpoints need."""
+    layers = [block.moe for block in model.layers if hasattr(block, "moe")]
+    first = [int(next(iter(layer.deepspeed_moe.experts.deepspeed_experts._modules))) for layer in layers]
+    for layer in layers:
+        number_experts(layer, 0)
+    yield
+    for layer, number in zip(layers, first):
+        number_experts(layer, number)
+
+
 def spread(case, model, mesh):
     deepspeed = load()
     train, layout, engine_of = case["train"], case["layout"], case["engine"]
@@ -242,6 +307,8 @@ def spread(case, model, mesh):
         for block in model.layers if layout["cp"] > 1 else ():
             if block.attention is not None:
                 block.attention.spread = ulysses(block.attention.core, ranks.get_group("cp"))
+        for block in model.layers if case["model"]["experts"] else ():
+            block.moe = experts_of(case, block.moe)
         if case["zero"].get("leaf"):
             deepspeed.utils.set_z3_leaf_modules(model, [Block])
         engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer_of(train, model), config=config, dist_init_required=False, **more)
@@ -289,14 +356,16 @@ def reloaded(case, start):
     folder = [tempfile.mkdtemp(prefix="sf-deepspeed-") if torch.distributed.get_rank() == 0 else None]
     torch.distributed.broadcast_object_list(folder)
     try:
-        state.engine.save_checkpoint(folder[0])
+        with numbers_of_rank(state.engine.module):
+            state.engine.save_checkpoint(folder[0])
         state.engine.destroy()
         model = Model(case)
         for one in model.parameters():
             torch.nn.init.constant_(one, 0.5)
         model = start(model)
-        if state.engine.load_checkpoint(folder[0])[0] is None:
-            raise RuntimeError("load_checkpoint found nothing to load")
+        with numbers_of_rank(model):
+            if state.engine.load_checkpoint(folder[0])[0] is None:
+                raise RuntimeError("load_checkpoint found nothing to load")
         return model
     finally:
         torch.distributed.barrier()

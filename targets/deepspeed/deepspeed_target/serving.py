@@ -78,6 +78,10 @@ def refusals(anything=False):
         raise
 
 
+# Inside of a layer of experts a rank has the tokens of its own experts.
+SKIP = tuple(f"*.moe{name}" for name in (":*", ".deepspeed_moe", ".deepspeed_moe:*", "*.gate", "*.gate:*", "*.wg", "*.experts", "*.deepspeed_experts.?", "*.up", "*.down"))
+
+
 def build(case, world):
     import shardfuzz
     from shardfuzz.training import Training
@@ -86,14 +90,14 @@ def build(case, world):
     with refusals(anything=True):
         model, optimizer, step = program.make(shortened(case), world and world.mesh, lambda model: shardfuzz.fill(model, case["seed"]))
     if world is None:
-        return Training(model, optimizer, step, train["steps"])
+        return Training(model, optimizer, step, train["steps"], skip=SKIP)
 
     def refusing(number, trace):
         with refusals():
             step(number, trace)
     mesh = world.mesh(dp=layout["dp"], cp=layout["cp"], one=1)
     return Training(model, optimizer, refusing, train["steps"], batch=mesh["dp"], places=places_of(layout, mesh), state=program, mesh=mesh,
-                    close=close)
+                    close=close, skip=SKIP)
 
 
 def serve():
