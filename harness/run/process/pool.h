@@ -32,7 +32,7 @@ enum sf_shrink_end {
   SF_SHRINK_DONE,        /* it failed so again; min and min_outcome are there */
 };
 
-enum { SF_JOB_BLOCK_MAX = 16, SF_SCRIPT_TEXT = 40960, SF_JOB_SUSPECTS_MAX = 4 };
+enum { SF_JOB_BLOCK_MAX = 16, SF_SCRIPT_TEXT = 65536, SF_JOB_SUSPECTS_MAX = 4 };
 
 struct sf_job {
   int64_t tag;           /* the caller's; of a range the index of its first case */

@@ -56,6 +56,8 @@ FIELDS = {
     "seed": {"min": 0, "max": 1000000},
 }
 REFUSES = [
+    refusal("what is recomputed has no gradient where its input has none: the library recomputes in the reentrant way, of which torch warns",
+            train__recompute=[True], model__frozen=["embed"]),
     refusal("GQAQKVColumnParallelLinear with one weight fails when it is frozen: matmul() gets a tuple", model__attention=["fused"], model__frozen=["attention"]),
     refusal("heads of keys are heads of queries or fewer", model__heads=[4], model__kv_heads=[8]),
     refusal("GQAQKVColumnParallelLinear fails when it makes its bias: '>' not supported between instances of 'tuple' and 'int'",

@@ -727,7 +727,7 @@ def value(name, parameter):
     if not parameter.is_floating_point():
         return None
     shard = shard_of(parameter)
-    return parameter if shard is None else joined(parameter, shard)
+    return parameter.float() if shard is None else joined(parameter, shard)    # a frozen one has none
 
 
 def gradient(name, parameter):

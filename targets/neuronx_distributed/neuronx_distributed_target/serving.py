@@ -17,7 +17,6 @@ def preload():
     warnings.filterwarnings("ignore")
     import torch
     from . import program
-    torch.backends.mkldnn.set_flags(False)   # oneDNN compiles a kernel for each shape of a bf16 product and keeps it
     program.stand_in()
     make = torch.distributed.new_group
 

@@ -136,6 +136,7 @@ def serve(describe: dict, build: Callable, preload: Callable, script: Optional[C
         import torch._dynamo  # noqa: F401: seconds, which each rank would spend when it makes its first optimizer
         import torch.distributed.tensor  # noqa: F401
         torch.set_num_threads(1)
+        torch.backends.mkldnn.set_flags(False)   # oneDNN compiles a kernel for each shape of a bf16 product and keeps it, 1 MB a run
         preload()
 
     def run(request, beat):

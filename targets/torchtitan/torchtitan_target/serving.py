@@ -20,9 +20,7 @@ def preload():
     logging.disable(logging.WARNING)
     warnings.filterwarnings("ignore")
     from . import program  # noqa: F401: first, since it says which device torchtitan takes
-    import torch
     from torchtitan.distributed import ParallelDims
-    torch.backends.mkldnn.set_flags(False)   # oneDNN compiles a kernel for each shape of a bf16 product and keeps it, 1 MB a run
     make = ParallelDims.from_config.__func__
 
     def kept(kind, config, ranks):
