@@ -42,7 +42,8 @@ class Neuron(unittest.TestCase):
             self.assertEqual(one["verdict"], "PASS", (case, one))
         for (name, case), one in zip(known.items(), seen[len(sound):]):
             self.assertEqual(one["verdict"], "FINDING", name)
-            self.assertIn("/{}/".format(place_of(case)[0]), one["first"], name)
+            expected = {place_of(case)[0]} | ({"act"} if case["framework"].get("layout", {}).get("ep") else set())   # where expert-parallel-sum shows first
+            self.assertIn(one["first"].split("/")[3], expected, name)
         self.assertEqual([(one["verdict"], one["reason"]) for one in seen[-2:]],
                          [("SKIP", "12 is not divisible by 8"),
                           ("SKIP", "GQAQKVColumnParallelLinear fails when it makes its bias: '>' not supported between instances of 'tuple' and 'int'")])
