@@ -30,6 +30,7 @@ class Neuron(unittest.TestCase):
             {"layout": {"dp": 2, "tp": 2}, "model": {"frozen": "attention"}, "train": {"zero": True, "max_norm": 1.0, "steps": 2}},
             {"layout": {"pp": 2, "tp": 2}, "model": {"layers": 2, "tied": True}, "data": {"microbatches": 2, "ignored": True}, "train": {"max_norm": 1.0}},
             {"layout": {"pp": 2, "virtual": 2}, "model": {"layers": 4}, "data": {"microbatches": 2}, "train": {"recompute": True}},
+            {"layout": {**SPLIT, "dp": 2}, "train": {"precision": "bfloat16", "zero": True, "steps": 2}, "checkpoint": {"before": 1}},
             {"layout": SPLIT, "model": {"experts": 4, "router_tokens": "own", "capacity": "all", "normalized": True}},
             # The recipe of HLAT 7B: tensor parallelism over eight ranks, sequence parallelism, ZeRO-1, bf16.
             {"layout": {"tp": 8, "sequence_parallel": True}, "model": {"heads": 8, "kv_heads": 8, "width": 16},

@@ -46,6 +46,7 @@ FIELDS = {
     "train.recompute": choices(*YES),
     "train.zero": choices(*YES),
     "train.wide_gradients": choices(*YES, needs=ZERO),            # accumulated in fp32
+    "checkpoint.before": choices(0, 1, layout=True, needs={"train.steps": [2]}, one_in=3),   # the step, counted from 0; 0: no checkpoint
     "layout.dp": choices(1, 2, 4, layout=True),
     "layout.tp": choices(1, 2, 4, 8, layout=True),
     "layout.pp": choices(1, 2, 4, layout=True),
@@ -83,6 +84,8 @@ REFUSES = [
             layout__sequence_parallel=[True], layout__tp=SEVERAL),
     refusal("of experts that are cut over ranks the library reads gate_up_proj, which only gated ones have", layout__ep=[2, 4], model__gated=[False],
             model__experts=[4]),
+    refusal("without ZeRO-1 the first data-parallel rank alone saves its optimizer, and loading looks for one of each rank of ep", checkpoint__before=[1],
+            layout__ep=[2, 4], train__zero=[False]),
     refusal("the ranks of ep are ranks of dp", layout__ep=[4], layout__dp=[1, 2]),
     refusal("the ranks of ep are ranks of dp", layout__ep=[2], layout__dp=[1]),
     refusal("more layers than shardfuzz tries", layout__pp=[4], layout__virtual=[2]),

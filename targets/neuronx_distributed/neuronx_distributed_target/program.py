@@ -9,7 +9,9 @@ import importlib.machinery
 import inspect
 import math
 import os
+import shutil
 import sys
+import tempfile
 import types
 
 import torch
@@ -126,6 +128,20 @@ class Collectives:
         return torch.cat(found, concat_dimension)
 
 
+class Arena:
+    """torch_xla's ToXlaTensorArena: convert(tensors) takes the place of those that select(tensor) chooses, in dictionaries and lists of any depth."""
+
+    def __init__(self, convert, select):
+        self.convert, self.select = convert, select
+
+    def transform(self, data):
+        if isinstance(data, dict):
+            return type(data)((key, self.transform(value)) for key, value in data.items())
+        if isinstance(data, (list, tuple)):
+            return type(data)(self.transform(value) for value in data)
+        return self.convert([data])[0] if self.select(data) else data
+
+
 def stand_in():
     """Lets the library be imported."""
     if "torch_xla" in sys.modules:
@@ -142,7 +158,8 @@ def stand_in():
     for name in ("REDUCE_SUM", "REDUCE_MAX", "REDUCE_MIN", "all_reduce", "all_gather", "reduce_scatter", "all_gather_bucketized", "reduce_scatter_bucketized",
                  "all_to_all"):
         setattr(model, name, getattr(Collectives, name))
-    for name in ("mark_step", "unlazy", "rendezvous", "add_step_closure"):
+    model.rendezvous, model.ToXlaTensorArena = lambda *_: dist.barrier(), Arena
+    for name in ("mark_step", "unlazy", "add_step_closure"):
         setattr(model, name, lambda *_, **__: None)
     model.xla_device, model.is_master_ordinal = lambda *_: torch.device("cpu"), lambda *_: dist.get_rank() == 0
     runtime.global_ordinal, runtime.global_device_count, runtime.local_ordinal = dist.get_rank, dist.get_world_size, dist.get_rank
@@ -539,9 +556,14 @@ class OnRanks:
 
     def __init__(self, case, fill):
         stand_in()
+        self.case = case
+        self._build(fill)
+
+    def _build(self, fill):
         import neuronx_distributed as nxd
         from neuronx_distributed.parallel_layers import parallel_state
-        self.case, self.state, layout, t = case, parallel_state, case["layout"], case["train"]
+        case, self.state = self.case, parallel_state
+        layout, t = case["layout"], case["train"]
         parallel_state.destroy_model_parallel()
         parallel_state.destroy_kv_group()
         Platform.name = layout["platform"]
@@ -550,7 +572,7 @@ class OnRanks:
             tensor_parallel_size=layout["tp"], pipeline_parallel_size=layout["pp"], expert_parallel_size=layout["ep"], sequence_parallel=layout["sequence_parallel"],
             pipeline_config=pipeline_of(case) if layout["pp"] > 1 else None,
             optimizer_config={"zero_one_enabled": zero, "grad_clipping": t["max_norm"] > 0, "max_grad_norm": t["max_norm"]},
-            mixed_precision_config={"use_master_weights": zero, "use_fp32_grad_acc": zero and t["wide_gradients"], "use_master_weights_in_ckpt": False},
+            mixed_precision_config={"use_master_weights": zero, "use_fp32_grad_acc": zero and t["wide_gradients"], "use_master_weights_in_ckpt": zero},
             activation_checkpoint_config=Layer if t["recompute"] else None)
         self.wrapped = nxd.initialize_parallel_model(self.config, lambda: Model(Library(case), case["model"]))
         load(self.wrapped, whole_model(case, fill), case, self.ranks())
@@ -566,12 +588,31 @@ class OnRanks:
         pipeline = self.wrapped.module
         stages = [Stage(graph, pipeline.original_torch_module) for graph in pipeline.local_stage_modules]
         pipeline.local_stage_modules[:] = stages
-        pipeline.local_name_to_original_name.update({name: name for name in pipeline.original_name_to_local_name})
+        pipeline.original_name_to_local_name = {name: name for name in pipeline.original_name_to_local_name}
+        pipeline.local_name_to_original_name = pipeline.original_name_to_local_name
         self._forward_backward(batches_of(self.case, 0, self.state.get_data_parallel_rank(), self.state.get_data_parallel_size()), None)
         self.updates.zero_grad()
         return stages
 
+    def _reload(self, number):
+        """Saves a checkpoint, and loads it into a model and an optimizer of other values."""
+        import neuronx_distributed as nxd
+        folder = [tempfile.mkdtemp(prefix="sf-neuronx-") if dist.get_rank() == 0 else None]
+        dist.broadcast_object_list(folder)
+        try:
+            nxd.save_checkpoint(folder[0], str(number), model=self.wrapped, optimizer=self.updates)
+            dist.barrier()
+            self._build(lambda model: [nn.init.constant_(one, 0.5) for one in model.parameters()])
+            nxd.load_checkpoint(folder[0], str(number), model=self.wrapped, optimizer=self.updates)
+            dist.barrier()
+        finally:
+            if dist.get_rank() == 0:
+                shutil.rmtree(folder[0])
+
     def __call__(self, number, trace):
+        if number > 0 and number == self.case["checkpoint"]["before"]:
+            self._reload(number)
+            trace.replace(self.model, ())
         self._forward_backward(batches_of(self.case, number, self.state.get_data_parallel_rank(), self.state.get_data_parallel_size()), trace)
         with self._watched(trace):
             self.updates.step()
