@@ -439,6 +439,7 @@ enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_s
     sf_free(checking.wide[i]);
     sf_free(checking.bytes[i]);
   }
+  for (int32_t i = 0; i < checking.step_count; i++) sf_free(checking.steps[i].shares);
   sf_free(checking.steps);
   return status;
 }

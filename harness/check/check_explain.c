@@ -8,6 +8,7 @@
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -199,29 +200,54 @@ static enum sf_status add_noise(struct sf_window *window, const struct sf_check_
 
 /* --- gradient norms ---------------------------------------------------------------------------------------------- */
 
-/* The norm is judged by the candidate's own main gradients; squares of groups of them are its terms. */
+enum { NORM_TERMS_MAX = 128 };
+
+/* One more term of a norm. name: as of snprintf. */
+static void add_norm_term(struct sf_tensor_view *view, struct sf_diagnosis_related *terms, float *numbers, double squares, const char *name,
+                          ...) {
+  if (squares == 0 || view->related_count == NORM_TERMS_MAX) return;
+  struct sf_diagnosis_related *term = &terms[view->related_count];
+  numbers[view->related_count] = (float)squares;
+  *term = (struct sf_diagnosis_related){.relation = SF_RELATED_TERM, .shape = view->shape, .x = &numbers[view->related_count]};
+  va_list arguments;
+  va_start(arguments, name);
+  vsnprintf(term->name, sizeof term->name, name, arguments);
+  va_end(arguments);
+  view->related_count++;
+}
+
+/* Length of a parameter's name without its last part. */
+static size_t module_length(const struct sf_norm_share *share) {
+  const char *dot = strrchr(share->name, '.');
+  return dot != NULL ? (size_t)(dot - share->name) : 0;
+}
+
+/* The norm is judged by the candidate's own main gradients. Its terms are squares of groups of them: of parameters that are not cut, of
+ * experts, of those of one name in all layers, and of two such that one module has, as keys and values. */
 static enum sf_status relate_norm(struct sf_window *window, const struct sf_check_result *result, float *x) {
   struct sf_tensor_view *view = &window->view;
   const struct sf_step_norm *of = sf_check_find_norm(window->checking, window->reference->name.step);
   if (of == NULL) return SF_OK;
-  const struct {
-    double squares;
-    const char *name;
-  } groups[] = {{of->uncut_squares, "the share of parameters that are not cut (as squares)"},
-                {of->expert_squares, "the share of the experts (as squares)"}};
-  struct sf_diagnosis_related *terms = sf_window_alloc(window, 2, sizeof *terms);
-  float *numbers = sf_window_alloc(window, 2, sizeof *numbers);
+  struct sf_diagnosis_related *terms = sf_window_alloc(window, NORM_TERMS_MAX, sizeof *terms);
+  float *numbers = sf_window_alloc(window, NORM_TERMS_MAX, sizeof *numbers);
   if (terms == NULL || numbers == NULL) return SF_ENOMEM;
-  for (int k = 0; k < 2; k++) {
-    numbers[k] = (float)groups[k].squares;
-    if (numbers[k] == 0) continue;
-    struct sf_diagnosis_related *term = &terms[view->related_count++];
-    *term = (struct sf_diagnosis_related){.relation = SF_RELATED_TERM, .shape = view->shape, .x = &numbers[k]};
-    snprintf(term->name, sizeof term->name, "%s", groups[k].name);
+  /* Among many shares one comes near by chance. In fp32 sums of squares agree far better than the norm's bound, so that it is none. */
+  const bool is_fp32 = !(result->noise > 1.001 * sf_factors.norm_rel * result->norm);
+  const double noise = is_fp32 ? sf_factors.fro * sf_dtype_unit_roundoff(SF_F32) * result->norm : result->noise;
+  add_norm_term(view, terms, numbers, of->uncut_squares, "the share of parameters that are not cut (as squares)");
+  add_norm_term(view, terms, numbers, of->expert_squares, "the share of the experts (as squares)");
+  for (int32_t i = 0; i < of->share_count && is_fp32; i++)
+    add_norm_term(view, terms, numbers, of->shares[i].squares, "the share of %s (as squares)", of->shares[i].name);
+  for (int32_t i = 0; i < of->share_count && is_fp32; i++) {
+    const size_t length = module_length(&of->shares[i]);
+    for (int32_t j = i + 1; j < of->share_count && length > 0; j++)
+      if (module_length(&of->shares[j]) == length && memcmp(of->shares[i].name, of->shares[j].name, length) == 0)
+        add_norm_term(view, terms, numbers, of->shares[i].squares + of->shares[j].squares, "the share of %s and %s (as squares)",
+                      of->shares[i].name, of->shares[j].name + length + 1);
   }
   view->is_norm = true;
   view->related = terms;
-  view->noise = level_of(result->noise, result->norm);
+  view->noise = level_of(noise, result->norm);
   *x = (float)result->norm;
   return SF_OK;
 }

@@ -5,11 +5,19 @@
 #include "harness/check/blocks.h"
 #include "harness/check/check.h"
 
+/* The squares of the main gradients that have one name in all layers. */
+struct sf_norm_share {
+  char name[96]; /* "attention.out.weight" */
+  double squares;
+};
+
 /* The squared norm of a step's merged main gradients. */
 struct sf_step_norm {
   int64_t step;
   double squares, uncut_squares, expert_squares; /* of all; of those that ranks hold whole; of experts */
-  bool incomplete;                               /* some could not be merged */
+  struct sf_norm_share *shares;
+  int32_t share_count;
+  bool incomplete; /* some could not be merged */
 };
 
 struct sf_checking {

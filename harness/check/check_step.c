@@ -18,6 +18,22 @@ static bool is_uncut(const struct sf_trace_tensor *tensor) {
   return is;
 }
 
+static enum sf_status add_share(struct sf_step_norm *of, const struct sf_trace_tensor *tensor, double squares) {
+  char name[sizeof of->shares->name];
+  int32_t k = 0;
+  if (sf_trace_name_module(name, sizeof name, &tensor->name) != SF_OK) return SF_ENOMEM;
+  while (k < of->share_count && strcmp(of->shares[k].name, name) != 0) k++;
+  if (k == of->share_count) {
+    struct sf_norm_share *shares = sf_grown(of->shares, of->share_count, sizeof *shares);
+    if (shares == NULL) return SF_ENOMEM;
+    of->shares = shares;
+    of->shares[of->share_count++] = (struct sf_norm_share){0};
+    memcpy(of->shares[k].name, name, sizeof name);
+  }
+  of->shares[k].squares += squares;
+  return SF_OK;
+}
+
 enum sf_status sf_check_add_squares(struct sf_checking *checking, int64_t step, const struct sf_trace_tensor *tensor, double squares,
                                     bool incomplete) {
   struct sf_step_norm *of = sf_check_find_norm(checking, step);
@@ -26,12 +42,14 @@ enum sf_status sf_check_add_squares(struct sf_checking *checking, int64_t step, 
     if (steps == NULL) return sf_error_set(checking->error, SF_ENOMEM, "%s: out of memory", checking->candidate->path);
     checking->steps = steps;
     of = &steps[checking->step_count++];
-    of->step = step;
+    *of = (struct sf_step_norm){.step = step};
   }
   of->squares += squares;
   if (tensor != NULL && is_uncut(tensor)) of->uncut_squares += squares;
   if (tensor != NULL && strstr(tensor->text, ".experts.") != NULL) of->expert_squares += squares;
   of->incomplete |= incomplete;
+  if (tensor != NULL && add_share(of, tensor, squares) != SF_OK)
+    return sf_error_set(checking->error, SF_ENOMEM, "%s: out of memory", checking->candidate->path);
   return SF_OK;
 }
 

@@ -152,13 +152,28 @@ static void predict_term(struct sf_fit *fit, int32_t i, float *local, const void
   for (int64_t k = 0; k < s->rows * s->cols; k++) local[k] = (float)((double)s->x[k] + added->times * (double)local[k]);
 }
 
+/* Of a scalar: a share that counts once in some number of times. */
+static void explain_divided_term(struct sf_fit *fit, const struct sf_diagnosis_related *term, double fitted) {
+  const double parts = fitted > -1 && fitted < 0 ? round(1 / (fitted + 1)) : 0;
+  const struct added_term divided = {term, parts >= 2 ? 1 / parts - 1 : 0};
+  struct sf_factor by;
+  sf_factor_name(&by, fit->v, parts, 0);
+  if (parts < 2 || *by.names == '\0') return;
+  const double left = sf_fit_left(fit, predict_term, &divided);
+  if (sf_fit_is_exact(left))
+    sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_MISSING_TERM, "added in part", cause_of(term)}, left,
+                 "%s is divided by %s before it is added", term->name, by.text);
+}
+
 static void explain_term(struct sf_fit *fit, const struct sf_diagnosis_related *term) {
   struct added_term added = {term, 0};
   const double fitted = projection(fit, gather_term, &added, true);
+  const bool is_scalar = fit->v->shape.rows * fit->v->shape.cols == 1;
+  if (is_scalar) explain_divided_term(fit, term, fitted);
   added.times = round(fitted);
   if (added.times == 0 || !(fabs(added.times) < 1 << 20)) return;
   const double left = sf_fit_left(fit, predict_term, &added);
-  if (fit->v->shape.rows * fit->v->shape.cols == 1) { /* for any scalar there is a term and a number of times that come near it */
+  if (is_scalar) { /* for any scalar there is a term and a number of times that come near it */
     struct sf_factor by;
     sf_factor_name(&by, fit->v, added.times + 1, 0);
     if (!sf_fit_is_exact(left) || (added.times != -1 && added.times != 1 && *by.names == '\0')) return;

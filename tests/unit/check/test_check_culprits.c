@@ -336,6 +336,44 @@ static void test_check_run_names_what_a_supposed_run_makes(void **state) {
   sf_trace_set_close(&run.set);
 }
 
+/* A gradient norm that counts the squares of some parameters another number of times; what only comes near is not named. */
+static void test_check_run_names_the_squares_that_a_norm_counts_wrong(void **state) {
+  enum { GRADIENTS = 4, QUERIES = 0 };
+  static const char *const names[GRADIENTS] = {"s0/mb0/step/main_grad/layers.0.a.q/0", "s0/mb0/step/main_grad/layers.0.a.k/0",
+                                               "s0/mb0/step/main_grad/layers.1.a.k/0", "s0/mb0/step/main_grad/layers.1.a.v/0"};
+  static const struct {
+    double times[GRADIENTS];
+    const char *text;
+  } rows[] = {
+      {{1, 2, 2, 2}, "the share of a.k and v (as squares) is added 2 times;"},
+      {{1, 0, 0, 1}, "the share of a.k (as squares) is not added;"},
+      {{0.5, 1, 1, 1}, "the share of a.q (as squares) is divided by 2 = the number of ranks before it is added;"},
+      {{0.001, 1, 1, 1}, "no simple cause explains the error"},
+  };
+  float x[GRADIENTS][COUNT], norm = 1;
+  double squares[GRADIENTS] = {0};
+  struct part parts[GRADIENTS + 1];
+  for (int g = 0; g < GRADIENTS; g++) {
+    for (int i = 0; i < COUNT; i++) x[g][i] = (float)((37 * i + 11 * g * i + 5 * g) % 29 - 14) * 0.25f;
+    for (int i = 0; i < COUNT; i++) squares[g] += (double)x[g][i] * (double)x[g][i];
+    parts[g] = act_part(names[g], x[g]);
+  }
+  parts[GRADIENTS] = (struct part){NORM, SF_F32, 0, {0}, &norm, NULL};
+  rank_write(*state, "ref", 0, 1, "e2e", parts, GRADIENTS + 1);
+  assert_int_equal(noise_make(*state, NULL, 0, NULL), SF_OK);
+  for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
+    double counted = 0;
+    for (int g = 0; g < GRADIENTS; g++) counted += rows[row].times[g] * squares[g];
+    norm = (float)sqrt(counted);
+    for (int rank = 0; rank < 2; rank++) rank_write(*state, "c", rank, 2, "e2e", parts, GRADIENTS + 1);
+    struct judged j;
+    judged_open(&j, *state, "c");
+    const char *text = j.report.culprits[0].diagnosis.text;
+    if (strncmp(text, rows[row].text, strlen(rows[row].text)) != 0) fail_msg("wanted '%s', got '%s'", rows[row].text, text);
+    judged_close(&j);
+  }
+}
+
 /* Of a tensor that is too large the rows, or elements, round the error are looked at; which rows are wrong it cannot say. */
 static void assert_large_is_looked_at(const char *dir, int64_t rows, int64_t cols, const char *scaled) {
   enum { LARGE_ROWS = 4096, LARGE_COLS = 128, LARGE = LARGE_ROWS * LARGE_COLS, WRONG_ROW = 4000 };
@@ -472,6 +510,7 @@ int main(void) {
       FOLDER_TEST(test_check_run_causes_are_named),
       FOLDER_TEST(test_check_run_pattern_holds_for_all_wrong_tensors_and_no_others),
       FOLDER_TEST(test_check_run_names_what_a_supposed_run_makes),
+      FOLDER_TEST(test_check_run_names_the_squares_that_a_norm_counts_wrong),
       FOLDER_TEST(test_check_run_large_tensor_is_looked_at_round_its_error),
       FOLDER_TEST(test_check_run_explaining_without_memory_fails_cleanly),
   };
