@@ -9,7 +9,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 # NAME FOLDER TESTS ADAPTER,.. PACKAGE=VERSION...; a package behind "alone:" comes without its dependencies, which would admit another torch.
-# What stands behind "checkout:" is no package: the user has its source, and gives it as --framework-path.
+# A module behind "checkout:" is no package: the user has its source, and gives that folder as --framework-path.
 table="
 megatron-core build-megatron tests/megatron     targets/megatron_core torch=2.13.0 numpy=2.4.6 packaging=26.2 alone:megatron-core=0.16.1
 torch-dtensor build-torch    tests/torch_dtensor targets/torch_dtensor,targets/torch_train torch=2.13.0 numpy=2.4.6

@@ -200,9 +200,9 @@ static enum sf_status add_noise(struct sf_window *window, const struct sf_check_
 
 /* --- gradient norms ---------------------------------------------------------------------------------------------- */
 
-enum { NORM_TERMS_MAX = 128 };
+enum { NORM_TERMS_MAX = 128 }; /* further terms are left out */
 
-/* One more term of a norm. name: as of snprintf. */
+/* Adds a term of a norm. name: a format, as of snprintf. */
 static void add_norm_term(struct sf_tensor_view *view, struct sf_diagnosis_related *terms, float *numbers, double squares, const char *name,
                           ...) {
   if (squares == 0 || view->related_count == NORM_TERMS_MAX) return;
@@ -222,8 +222,8 @@ static size_t module_length(const struct sf_norm_share *share) {
   return dot != NULL ? (size_t)(dot - share->name) : 0;
 }
 
-/* The norm is judged by the candidate's own main gradients. Its terms are squares of groups of them: of parameters that are not cut, of
- * experts, of those of one name in all layers, and of two such that one module has, as keys and values. */
+/* The norm is judged by the candidate's own main gradients. Its terms are the squares of groups of gradients: all that are not cut; all
+ * experts; those with one name in all layers ("attention.k.weight"); and two such names of one module, as keys and values are. */
 static enum sf_status relate_norm(struct sf_window *window, const struct sf_check_result *result, float *x) {
   struct sf_tensor_view *view = &window->view;
   const struct sf_step_norm *of = sf_check_find_norm(window->checking, window->reference->name.step);
@@ -231,7 +231,8 @@ static enum sf_status relate_norm(struct sf_window *window, const struct sf_chec
   struct sf_diagnosis_related *terms = sf_window_alloc(window, NORM_TERMS_MAX, sizeof *terms);
   float *numbers = sf_window_alloc(window, NORM_TERMS_MAX, sizeof *numbers);
   if (terms == NULL || numbers == NULL) return SF_ENOMEM;
-  /* Among many shares one comes near by chance. In fp32 sums of squares agree far better than the norm's bound, so that it is none. */
+  /* Of many terms some term nearly equals the error by chance. In fp32 sums of squares agree far better than the norm's bound. An
+   * explanation must agree so well; a norm of less precision has no terms by name. */
   const bool is_fp32 = !(result->noise > 1.001 * sf_factors.norm_rel * result->norm);
   const double noise = is_fp32 ? sf_factors.fro * sf_dtype_unit_roundoff(SF_F32) * result->norm : result->noise;
   add_norm_term(view, terms, numbers, of->uncut_squares, "the share of parameters that are not cut (as squares)");

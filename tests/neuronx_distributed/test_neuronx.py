@@ -10,8 +10,8 @@ from target_cases import Program, complete, known_cases, outcomes, place_of, run
 CORPUS = "corpus/regress/neuronx-distributed"
 WORKER = f"{sys.executable} -m neuronx_distributed_target"
 PLANTED = """
-from neuronx_distributed_target import program, serving
-program.stand_in()
+from neuronx_distributed_target import serving, standins
+standins.stand_in()
 from neuronx_distributed.parallel_layers import grads
 grads.allreduce_sequence_parallel_gradients = lambda optimizer: None
 serving.serve()

@@ -5,7 +5,7 @@ handle alone; its caller goes on with the gradient of before. In fp32 the copy i
 Run it with python: it needs neuronx_distributed (0.13.0 to 0.18.0 show it) on PYTHONPATH. Exit code 1: the ranks have different gradients.
 """
 import torch
-from standins import run, say
+from gloo import run, say
 
 
 def main(rank):

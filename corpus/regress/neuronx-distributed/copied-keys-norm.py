@@ -5,7 +5,7 @@ all of them: the weights are marked as cut over the ranks, and nothing says that
 Run it with python: it needs neuronx_distributed (0.13.0 to 0.18.0 show it) on PYTHONPATH. Exit code 1: the norm is not that of the whole gradient.
 """
 import torch
-from standins import run, say
+from gloo import run, say
 
 
 def main(rank):

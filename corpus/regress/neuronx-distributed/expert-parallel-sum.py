@@ -5,7 +5,7 @@ parallelism is on, as inference needs it, where all ranks have the same tokens.
 Run it with python: it needs neuronx_distributed (0.14.0 to 0.18.0 show it, 0.13.0 does not) on PYTHONPATH. Exit code 1: a rank's output is not that of its tokens.
 """
 import torch
-from standins import run, say
+from gloo import run, say
 
 EXPERTS, WIDTH, INNER = 4, 8, 16
 

@@ -5,7 +5,7 @@ another rank; here it is true where it lies on this one. So the label's own term
 Run it with python: it needs neuronx_distributed (0.13.0 to 0.18.0 show it) on PYTHONPATH. Exit code 1: the gradient is not that of the loss.
 """
 import torch
-from standins import run, say
+from gloo import run, say
 
 
 def main(rank):

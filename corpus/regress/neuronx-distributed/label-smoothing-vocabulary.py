@@ -5,7 +5,7 @@ lines there.
 Run it with python: it needs neuronx_distributed (0.13.0 to 0.18.0 show it) on PYTHONPATH. Exit code 1: a rank's loss is not the one over the whole vocabulary.
 """
 import torch
-from standins import run, say
+from gloo import run, say
 
 SMOOTHING, CLASSES = 0.1, 8
 

@@ -5,7 +5,7 @@ gradient.
 Run it with python: it needs neuronx_distributed (0.13.0 to 0.18.0 show it) on PYTHONPATH. Exit code 1: token 0 has a gradient.
 """
 import torch
-from standins import run, say
+from gloo import run, say
 
 
 def main(rank):

@@ -12,12 +12,13 @@ from .fields import AXES, DESCRIBE
 
 _groups = {}
 
+
 def preload():
     logging.disable(logging.WARNING)
     warnings.filterwarnings("ignore")
     import torch
-    from . import program
-    program.stand_in()
+    from . import program, standins  # noqa: F401
+    standins.stand_in()
     make = torch.distributed.new_group
 
     def kept(ranks=None, *given, **options):
@@ -30,13 +31,13 @@ def preload():
 
 
 def forget():
-    from . import program
+    from .standins import Collectives
     _groups.clear()
-    program.Collectives.kept.clear()
+    Collectives.kept.clear()
 
 
 TOKENS, WHOLE = "tokens", "whole"
-# What a layer's inputs and outputs are cut by: tokens under sequence parallelism, else features of that name (program.features_of).
+# What a layer's inputs and outputs are cut by: tokens under sequence parallelism, else features of that name (cuts.features_of).
 CUTS = {"q": ([TOKENS], ["q"]), "k": ([TOKENS], ["k"]), "v": ([TOKENS], ["v"]), "joint": ([TOKENS], ["q", "k", "v"]), "core": (["q", "k", "v"], ["core"]),
         "out": (["out"], [TOKENS]), "up": ([TOKENS], ["up"]), "act": (["up"], ["act"]), "down": (["down"], [TOKENS]),
         "project": ([TOKENS], ["project"]), "head": ([TOKENS], ["project"]), "loss": (["project"], [None])}
@@ -48,10 +49,10 @@ EXPERTS = ("*.moe.router", "*.moe.router:*", "*.linear_router", "*.expert_mlps",
 
 def places_of(case, state):
     """Where activations and parameters lie: rows are cut over dp, tokens and features over tp."""
-    from . import program
+    from . import cuts, program
     m, layout = case["model"], case["layout"]
     group, rows = state.get_tensor_model_parallel_group(), state.get_data_parallel_group()
-    rank, copies = group.rank(), program.copies_of_keys(m, layout["tp"]) if m["attention"] != "separate" else 1
+    rank, copies = group.rank(), cuts.copies_of_keys(m, layout["tp"]) if m["attention"] != "separate" else 1
 
     def with_parts(of, dim, size, parts):
         shape, index = list(of["shape"]), list(of["index"])
@@ -74,7 +75,7 @@ def places_of(case, state):
             return cut(place, 0, group) if layout["sequence_parallel"] else place
         if by == WHOLE:
             return place
-        size, parts = program.features_of(by, case, rank)
+        size, parts = cuts.features_of(by, case, rank)
         if tensor.dim() == 4:      # heads
             size, parts = size // m["head_size"], [(first // m["head_size"], count // m["head_size"]) for first, count in parts]
         place = with_parts(place, 2, size, parts)
@@ -85,7 +86,7 @@ def places_of(case, state):
         kind, subject = name.split("/")[3:5]
         if kind in ("param", "main_grad", "param_delta"):
             place = whole(tensor.shape).to_json()
-            for found in program.parts_of(subject, case, program.run.ranks()):
+            for found in cuts.parts_of(subject, case, program.run.ranks()):
                 place = with_parts(place, *found)
             return place
         place = activation(kind, subject, tensor) if kind in ("act", "act_grad") else None
@@ -111,9 +112,9 @@ def build(case, world):
 
 
 def script(case, first):
-    from . import program
+    from . import cuts, model, program, standins
     ranks = math.prod(case["layout"][axis] for axis in AXES)
-    return scripts.compose(program, "neuronx_distributed", "from a checkout on PYTHONPATH", case, first, ranks, case["train"]["steps"])
+    return scripts.compose([standins, cuts, model, program], "neuronx_distributed", "from a checkout on PYTHONPATH", case, first, ranks, case["train"]["steps"])
 
 
 def serve():

@@ -1,6 +1,6 @@
 """Stand-alone programs for findings of training targets (training.py): the target's own program, a case, and a comparison with one device.
 
-A target's program is one file that imports torch and its framework alone, and has
+A target's program is a module, or several of one package, that import torch and their framework alone. They have
 
     make(case, mesh, fill) -> (model, optimizer, step)
 
@@ -9,6 +9,7 @@ training.Training. Where the framework keeps parameters and gradients elsewhere,
 gradient(name, parameter), as tracer.State has them, which hold on one device too.
 """
 import inspect
+import re
 
 _HEAD = '''"""Found by shardfuzz: {first} of {framework} on {ranks} ranks is not what one device gives.
 
@@ -145,7 +146,9 @@ if __name__ == "__main__":
 
 
 def compose(program, framework: str, version: str, case: dict, first: str, ranks: int, steps: int) -> str:
-    """The text of a script. program: the module. first: name of the first wrong tensor, or empty."""
-    source = inspect.getsource(program)
+    """The text of a script. program: the module; or a list of modules, each behind those that it imports names from. first: name of the first wrong
+    tensor, or empty."""
+    modules = program if isinstance(program, list) else [program]
+    source = "\n\n".join(re.sub(r"^from \.\w+ import .*\n", "", inspect.getsource(one), flags=re.MULTILINE) for one in modules)
     values = {"framework": framework, "version": version, "case": repr(case), "first": first or "a run", "ranks": ranks, "steps": steps}
     return _HEAD.format(**values) + source + _TAIL.format(**values)

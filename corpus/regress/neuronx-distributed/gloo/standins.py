@@ -1,0 +1,1 @@
+../../../../targets/neuronx_distributed/neuronx_distributed_target/standins.py
