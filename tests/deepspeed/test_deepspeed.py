@@ -29,10 +29,20 @@ RIGHT = [
     {"layout": {"cp": 2, "dp": 2}, "zero": {"stage": 2}, "model": {"attention": True}},
     {"layout": {"dp": 2, "ep": 2}, "model": {"experts": 4}, "checkpoint": {"before": 1}, "train": {"steps": 2}},
     {"layout": {"dp": 4, "ep": 2}, "zero": {"stage": 2}, "model": {"experts": 4, "active": 2}, "train": {"clipping": 0.1, "grad_norm": True}},
+    *({"layout": {"pp": 2, "dp": 2}, "zero": {"stage": number}, "model": {"layers": 2, "tied": True, "uses": 1 + number, "attention": True},
+       "train": {"steps": 2, "accumulation": 3, "optimizer": "adamw"}, "checkpoint": {"before": 1}, "pipeline": {"partition_method": "uniform"}} for number in (0, 1)),
+    {"layout": {"pp": 4}, "zero": {"stage": 1}, "model": {"layers": 3}, "train": {"accumulation": 2, "precision": "bf16", "clipping": 0.1, "grad_norm": True}},
+    {"layout": {"pp": 2}, "model": {"layers": 3}, "train": {"accumulation": 2}, "pipeline": {"activation_checkpoint_interval": 2, "use_reentrant": True}},
+    *({"layout": {"tp": 2}, "tensor_parallel": {"head": head}, "model": {"attention": True, "bias": True, "fused": head == "row", "tied": tied}, "train": {"steps": 2}}
+      for head in ("whole", "column", "row") for tied in (False, True)),
+    {"layout": {"tp": 3}, "model": {"ffn": 20}, "tensor_parallel": {"tp_overlap_comm": True}},
+    *({"layout": {"tp": 2, "dp": 2}, "zero": {"stage": number}, "train": {"steps": 2, "clipping": 0.1, "grad_norm": number > 0, "precision": "bf16" if number == 2 else "fp32"},
+       "checkpoint": {"before": 1}} for number in range(4)),
     *(stage(number, train={"steps": 3, "optimizer": "adam"}, checkpoint={"before": 1 + number % 2}) for number in range(4)),
     stage(2, train={"steps": 2, "optimizer": "momentum", "precision": "bf16"}, checkpoint={"before": 1}),
 ]
 REFUSED = [
+    ({"layout": {"pp": 2}, "zero": {"stage": 2}}, "stages 0 and 1"),
     (stage(2, engine={"accumulate": "no_sync"}), "no_sync"),
     (stage(2, zero={"overlap_comm": True}, model={"uses": 2, "recompute": "reentrant"}), "not supported"),
 ]
@@ -62,7 +72,7 @@ class Cases(unittest.TestCase):
 
     def test_known_bugs(self):
         cases = known_cases(CORPUS)
-        self.assertGreaterEqual(len(cases), 14)
+        self.assertGreaterEqual(len(cases), 17)
         for (name, case), seen in zip(cases.items(), outcomes(WORKER, [case["framework"] for case in cases.values()])):
             kind, module = place_of(case)
             self.assertEqual(seen["verdict"], "FINDING", name)

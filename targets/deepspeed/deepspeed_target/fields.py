@@ -13,6 +13,8 @@ ALL, EARLY, LAST = [1, 2, 3], [1, 2], [3]
 FIELDS = {
     "layout.dp": choices(1, 2, 4, 3, layout=True, one_in=1),
     "layout.cp": choices(1, 2, 4, layout=True, one_in=6, needs={"model.attention": [True]}),
+    "layout.tp": choices(1, 2, 4, 3, layout=True, one_in=4),
+    "layout.pp": choices(1, 2, 3, 4, layout=True, one_in=4),
     "layout.ep": choices(1, 2, 4, layout=True, one_in=2, needs={"model.experts": [4], "layout.dp": [2, 4]}),
     "zero.stage": choices(0, 1, 2, 3, layout=True, one_in=1),
     "zero.contiguous_gradients": zero(ALL, True, False),
@@ -44,6 +46,11 @@ FIELDS = {
     "engine.gradient_predivide_factor": choices(1.0, 2.0, 4.0, layout=True, one_in=8),
     "engine.communication_data_type": choices("none", "fp32", layout=True, one_in=4, needs={"layout.dp": [2, 3, 4]}),
     "engine.grad_accum_dtype": choices("none", "fp32", layout=True, one_in=4, needs={"zero.stage": ALL}),
+    "tensor_parallel.head": choices("whole", "column", "row", layout=True, one_in=2, needs={"layout.tp": [2, 3, 4]}),
+    "tensor_parallel.tp_overlap_comm": choices(False, True, layout=True, one_in=3, needs={"layout.tp": [2, 3, 4]}),
+    "pipeline.partition_method": choices("parameters", "uniform", "type:block", layout=True, one_in=2, needs={"layout.pp": [2, 3, 4]}),
+    "pipeline.activation_checkpoint_interval": choices(0, 1, 2, 3, layout=True, one_in=2, needs={"layout.pp": [2, 3, 4]}),
+    "pipeline.use_reentrant": choices(False, True, layout=True, one_in=2, needs={"pipeline.activation_checkpoint_interval": [1, 2, 3]}),
     "checkpoint.before": choices(0, 1, 2, layout=True, one_in=4, needs={"train.steps": [2, 3]}),   # the step, counted from 0; 0: no checkpoint
     "train.precision": choices("fp32", "bf16", "fp16", one_in=2),
     "train.loss_scale": choices(1, 128, 1024, needs={"train.precision": ["fp16"]}, one_in=2),
@@ -65,6 +72,7 @@ FIELDS = {
     "model.bias": choices(False, True, one_in=2),
     "model.attention": choices(False, True, one_in=2),
     "model.heads": choices(4, 2, needs={"model.attention": [True]}, one_in=3),
+    "model.fused": choices(False, True, one_in=3),    # the three projections of attention in one layer, and both of a gated feed-forward layer
     "model.experts": choices(0, 4, one_in=4),
     "model.active": choices(1, 2, one_in=2, needs={"model.experts": [4]}),
     "model.tied": choices(False, True, one_in=3),
@@ -73,7 +81,47 @@ FIELDS = {
     "model.recompute": choices("none", "non_reentrant", "reentrant", one_in=3),
     "seed": {"min": 0, "max": 1000000},
 }
+
+def refusal(reason, **when):
+    return {"when": {name.replace("__", "."): values for name, values in when.items()}, "reason": reason}
+
+
+def pipelines(reason, **when):
+    return refusal(reason, layout__pp=[2, 3, 4], **when)
+
+
+def tensors(reason, **when):
+    return refusal(reason, layout__tp=[2, 3, 4], **when)
+
+
 REFUSES = [
+    pipelines("DeepSpeed's pipelines are for stages 0 and 1", zero__stage=[2, 3]),
+    pipelines("a pipeline accumulates and runs its backward passes itself", engine__accumulate=["set", "unmanaged", "no_sync", "coalesce"]),
+    pipelines("a pipeline runs its backward passes itself", engine__backward=["tensor"]),
+    pipelines("a pipeline has one backward pass for each microbatch", train__backwards=[2]),
+    pipelines("shardfuzz does not try sequence parallelism in a pipeline", layout__cp=[2, 4]),
+    pipelines("shardfuzz does not try experts in a pipeline", model__experts=[4]),
+    pipelines("each microbatch uses each layer of a pipeline", model__extra=["unused", "odd"]),
+    pipelines("the bias of a tied head is not in a pipeline's checkpoint", model__tied=[True], model__bias=[True]),
+    pipelines("the pipeline's optimizer for bf16 rounds clipped gradients to bf16", zero__stage=[0], train__precision=["bf16"], train__clipping=[0.1, 1.0]),
+    pipelines("at most 8 ranks", layout__dp=[3, 4]),
+    pipelines("nothing says which of a layer's calls a reentrant checkpoint runs again", model__uses=[2], pipeline__use_reentrant=[True]),
+    pipelines("a pipeline has its own settings of activation checkpoints", model__recompute=["non_reentrant", "reentrant"]),
+    pipelines("DeepSpeed waits for ever where stages have different numbers of groups", train__groups=[2]),
+    pipelines("DeepSpeed's optimizer for bf16 fails with tied layers that are frozen: they have no _hp_grad (runtime/pipe/engine.py, line 283)",
+              train__precision=["bf16"], model__uses=[2], model__frozen=["first_layer", "norms"]),
+    pipelines("DeepSpeed's optimizer for bf16 fails on a stage with tied parameters alone (runtime/utils.py, line 952)",
+              train__precision=["bf16"], engine__grad_accum_dtype=["fp32"], model__tied=[True], zero__offload_optimizer=[False]),
+    pipelines("DeepSpeed refuses a stage that trains nothing", model__tied=[True], model__frozen=["embedding"]),
+    pipelines("a reentrant checkpoint needs an input with a gradient", pipeline__use_reentrant=[True], model__frozen=["embedding"]),
+    tensors("DeepSpeed fails: the gradient that overlapping communication is given must be contiguous (module_inject/layers.py, line 281)",
+            tensor_parallel__tp_overlap_comm=[True], model__attention=[True]),
+    tensors("shardfuzz does not try tensor parallelism in a pipeline", layout__pp=[2, 3, 4]),
+    tensors("shardfuzz does not try tensor and sequence parallelism together", layout__cp=[2, 4]),
+    tensors("shardfuzz does not try experts with tensor parallelism", model__experts=[4]),
+    tensors("at most 8 ranks", layout__dp=[3, 4]),
+    refusal("ranks have whole heads", layout__tp=[3], model__attention=[True]),
+    refusal("ranks have whole heads", layout__tp=[4], model__attention=[True], model__heads=[2]),
     *({"when": {"zero.stage": ALL, "zero.reduce_scatter": [True], field: values},
        "reason": "not yet supported with reduce scatter (stage_1_and_2.py, line 350)"}
       for field, values in (("engine.prescale_gradients", [True]), ("engine.gradient_predivide_factor", [2.0, 4.0]))),
@@ -97,4 +145,5 @@ REFUSES = [
     {"when": {"zero.stage": [3], "engine.groups": ["mpu"]},
      "reason": "stage 3 partitions over the mpu's data-parallel group, which lacks the ranks of the sequence"},
 ]
-DESCRIBE = {"name": "deepspeed", "ranks": ["layout.dp", "layout.cp"], "fields": FIELDS, "refuses": REFUSES}
+AXES = ("dp", "cp", "tp", "pp")
+DESCRIBE = {"name": "deepspeed", "ranks": [f"layout.{axis}" for axis in AXES], "fields": FIELDS, "refuses": REFUSES}

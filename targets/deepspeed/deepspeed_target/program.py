@@ -7,130 +7,11 @@ import tempfile
 import types
 
 import torch
-import torch.nn.functional as F
-import torch.utils.checkpoint
 
-VOCAB = 16
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-class Embedding(torch.nn.Embedding):
-    """Weights may be kept in more precision than the model computes in: the reference trains what DeepSpeed calls master weights."""
-
-    def forward(self, ids):
-        return F.embedding(ids, self.weight.to(self.dtype))
-
-
-class Linear(torch.nn.Linear):
-    def forward(self, x):
-        return F.linear(x, self.weight.to(x.dtype), None if self.bias is None else self.bias.to(x.dtype))
-
-
-class Norm(torch.nn.LayerNorm):
-    def forward(self, x):
-        return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype))
-
-
-class Core(torch.nn.Module):
-    """Attention of (rows, tokens, heads, channels)."""
-
-    def forward(self, query, key, value):
-        query, key, value = (one.transpose(1, 2) for one in (query, key, value))
-        scores = query @ key.transpose(2, 3) / query.shape[-1] ** 0.5
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-        return (scores.masked_fill(hidden, -10000.0).softmax(-1) @ value).transpose(1, 2)
-
-
-class Attention(torch.nn.Module):
-    def __init__(self, size, heads, bias):
-        super().__init__()
-        self.heads, self.core, self.spread = heads, Core(), None
-        self.query, self.value, self.out = (Linear(size, size, bias) for _ in range(3))
-        self.key = Linear(size, size, False)  # the gradient of its bias would be rounding alone
-
-    def forward(self, x):
-        parts = [one(x).unflatten(2, (self.heads, -1)) for one in (self.query, self.key, self.value)]
-        mixed = self.core(*parts) if self.spread is None else self.spread(*parts)
-        return self.out(mixed.flatten(2))
-
-
-class Feed(torch.nn.Module):
-    def __init__(self, model, size):
-        super().__init__()
-        self.up, self.down = Linear(size, model["ffn"], model["bias"]), Linear(model["ffn"], size, model["bias"])
-
-    def forward(self, x):
-        return self.down(F.gelu(self.up(x)))
-
-
-class Experts(torch.nn.Module):
-    """Experts, of which each token uses some. The modules have the names that they have in DeepSpeed's MoE, and as its, the result is the first of several."""
-
-    def __init__(self, model, size):
-        super().__init__()
-        self.active, self.deepspeed_moe = model["active"], torch.nn.Module()
-        self.deepspeed_moe.gate, self.deepspeed_moe.experts = torch.nn.Module(), torch.nn.Module()
-        self.deepspeed_moe.gate.wg = torch.nn.Linear(size, model["experts"], bias=False)
-        self.deepspeed_moe.experts.deepspeed_experts = torch.nn.ModuleList(Feed(model, size) for _ in range(model["experts"]))
-
-    def forward(self, x):
-        shares = F.linear(x.float(), self.deepspeed_moe.gate.wg.weight.float()).softmax(-1)
-        shares = shares * torch.zeros_like(shares).scatter(-1, shares.topk(self.active).indices, 1)
-        if self.active > 1:
-            shares = shares / shares.sum(-1, keepdim=True)
-        return sum(shares[..., n, None].to(x.dtype) * expert(x) for n, expert in enumerate(self.deepspeed_moe.experts.deepspeed_experts)),
-
-
-class Block(torch.nn.Module):
-    def __init__(self, model, size):
-        super().__init__()
-        self.norm = Norm(size)
-        self.attention = Attention(size, model["heads"], model["bias"]) if model["attention"] else None
-        if model["experts"]:
-            self.moe = Experts(model, size)
-        else:
-            self.up, self.down = Linear(size, model["ffn"], model["bias"]), Linear(model["ffn"], size, model["bias"])
-
-    def forward(self, x):
-        if self.attention is not None:
-            x = x + self.attention(x)
-        hidden = self.norm(x)
-        return x + (self.moe(hidden)[0] if hasattr(self, "moe") else self.down(F.gelu(self.up(hidden))))
-
-
-class Model(torch.nn.Module):
-    def __init__(self, case):
-        super().__init__()
-        model, size = case["model"], case["model"]["hidden"]
-        self.order, self.recompute = list(range(model["layers"])) * model["uses"], model["recompute"]
-        self.embedding = Embedding(VOCAB, size)
-        self.embedding.dtype = DTYPES[case["train"]["precision"]]
-        self.layers = torch.nn.ModuleList(Block(model, size) for _ in range(model["layers"]))
-        self.head = Linear(size, VOCAB, model["bias"])
-        if model["tied"]:
-            self.head.weight = self.embedding.weight
-        self.extra = Linear(size, size, False) if model["extra"] != "none" else None
-        frozen = {"none": [], "embedding": [self.embedding], "first_layer": [self.layers[0]], "norms": [one.norm for one in self.layers]}
-        for module in frozen[model["frozen"]]:
-            module.requires_grad_(False)
-
-    def forward(self, ids, use_extra=False):
-        x = self.embedding(ids)
-        for number in self.order:
-            if self.recompute == "none":
-                x = self.layers[number](x)
-            else:
-                x = torch.utils.checkpoint.checkpoint(self.layers[number], x, use_reentrant=self.recompute == "reentrant")
-        return self.head(x + self.extra(x) if use_extra else x)
-
-
-def uses_extra(case, microbatch):
-    """Whether a microbatch uses the extra layer; one that no microbatch uses has a gradient of zeros."""
-    return case["model"]["extra"] == "odd" and microbatch % 2 == 1
-
-
-def loss_of(logits, labels, tokens):
-    return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="sum") / tokens
+from .model import DTYPES, VOCAB, Block, Feed, Model, loss_of, uses_extra
+from .pipeline import pipeline_of, pipeline_settings
+from .tensor import tensor_settings
+from .values import is_matrix, state
 
 
 def optimizer_of(train, model):
@@ -148,10 +29,6 @@ def optimizer_of(train, model):
     if train["optimizer"] in ("sgd", "momentum"):
         return torch.optim.SGD(groups, momentum=0.9 if train["optimizer"] == "momentum" else 0, **options)
     return {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[train["optimizer"]](groups, eps=1e-4, **options)
-
-
-def is_matrix(parameter):
-    return len(getattr(parameter, "ds_shape", parameter.shape)) > 1
 
 
 def batch_of(case, step, microbatch, part):
@@ -216,6 +93,10 @@ def config_of(case, ranks):
     for name in ("offload_optimizer", "offload_param"):
         if zero.get(name):
             config["zero_optimization"][name] = {"device": "cpu"}
+    if case["layout"]["pp"] > 1:
+        config["pipeline"] = pipeline_settings(case)
+    if case["layout"]["tp"] > 1:
+        config["tensor_parallel"] = tensor_settings(case)
     if train["precision"] == "bf16":
         config["bf16"] = {"enabled": True}
     if train["precision"] == "fp16":
@@ -277,13 +158,18 @@ def number_experts(layer, first):
 @contextlib.contextmanager
 def numbers_of_rank(model):
     """Within it experts have DeepSpeed's own names, which checkpoints need."""
-    layers = [block.moe for block in model.layers if hasattr(block, "moe")]
+    layers = [one for one in model.modules() if hasattr(one, "deepspeed_moe")]
     first = [int(next(iter(layer.deepspeed_moe.experts.deepspeed_experts._modules))) for layer in layers]
     for layer in layers:
         number_experts(layer, 0)
     yield
     for layer, number in zip(layers, first):
         number_experts(layer, number)
+
+
+def mesh_of(layout, mesh):
+    """The ranks in DeepSpeed's order."""
+    return mesh(pp=layout["pp"], dp=layout["dp"], cp=layout["cp"], tp=layout["tp"], one=1)
 
 
 def spread(case, model, mesh):
@@ -293,7 +179,7 @@ def spread(case, model, mesh):
         deepspeed.init_distributed("gloo", auto_mpi_discovery=False)
     from deepspeed.utils import groups
     groups.mpu = groups.mesh_device = None  # an earlier engine's
-    ranks = mesh(dp=layout["dp"], cp=layout["cp"], one=1)
+    ranks = mesh_of(layout, mesh)
     part = {name: (ranks.get_local_rank(name), layout[name]) for name in ("dp", "cp")}
     more = {}
     if layout["cp"] > 1:
@@ -302,6 +188,11 @@ def spread(case, model, mesh):
     config = config_of(case, layout["dp"])
 
     def start(model):
+        if layout["pp"] > 1:
+            model = pipeline_of(case, model)
+        if layout["tp"] > 1:
+            whole, model.embedding = model.embedding, torch.nn.Embedding(VOCAB, case["model"]["hidden"])   # DeepSpeed cuts no other class
+            model.embedding.weight = whole.weight
         if case["zero"].get("init"):
             model = partitioned(deepspeed, case, model, config, more.get("mpu"))
         for block in model.layers if layout["cp"] > 1 else ():
@@ -323,6 +214,14 @@ def spread(case, model, mesh):
         if number > 0 and number == case["checkpoint"]["before"]:
             trace.replace(reloaded(case, start), [])
         engine = state.engine
+        if layout["pp"] > 1:
+            train_batch(engine, [batch_of(case, number, k, part) for k in range(train["accumulation"])], trace)
+        else:
+            accumulate(engine, number, trace)
+        if train["grad_norm"] and engine.get_global_grad_norm() is not None:
+            trace.scalar("grad_norm", engine.get_global_grad_norm())
+
+    def accumulate(engine, number, trace):
         with engine.coalesce_grad_reduction() if engine_of["accumulate"] == "coalesce" else contextlib.nullcontext():
             total = 0
             for k in range(train["accumulation"] * train["backwards"]):
@@ -334,21 +233,36 @@ def spread(case, model, mesh):
                 if not train["joint"] or (k + 1) % train["backwards"] == 0:
                     backward(case, engine, total, k)
                     total = 0
-        if engine_of["accumulate"] == "unmanaged":  # gradients are complete inside of engine.step()
-            update = engine._take_model_step
-
-            def traced(*arguments):
-                with trace.update():
-                    update(*arguments)
-            engine._take_model_step = traced
-            engine.step()
-            engine._take_model_step = update
+        if engine_of["accumulate"] == "unmanaged":
+            with update_inside(engine, trace):
+                engine.step()
         else:
             with trace.update():
                 engine.step()
-        if train["grad_norm"] and engine.get_global_grad_norm() is not None:
-            trace.scalar("grad_norm", engine.get_global_grad_norm())
     return model, [], step
+
+
+@contextlib.contextmanager
+def update_inside(engine, trace):
+    """Within it the engine's methods make the update by themselves, with all gradients and losses there."""
+    update = engine._take_model_step
+
+    def traced(*arguments):
+        for k, loss in enumerate(state.losses):
+            trace.microbatch(k)
+            trace.scalar("loss", loss.detach())
+        with trace.update():
+            update(*arguments)
+    engine._take_model_step = traced
+    yield
+    engine._take_model_step = update
+
+
+def train_batch(engine, batches, trace):
+    """A step of a pipeline."""
+    state.losses.clear()
+    with update_inside(engine, trace):
+        engine.train_batch(iter([(ids, labels) for ids, labels, _ in batches]))
 
 
 def reloaded(case, start):
@@ -415,64 +329,3 @@ def backward(case, engine, loss, k):
             engine.scale(loss).backward()
     if how in ("counted", "set") and not last and (k + 1) % train["backwards"] == 0:
         engine.step()
-
-
-state = types.SimpleNamespace(engine=None, safe=False)  # of the running case; no engine on one device
-
-
-def value(name, parameter):
-    """The parameter, whole: its master weight where the model has less precision. Every rank calls it."""
-    if state.engine is None:
-        return parameter
-    import deepspeed
-    from deepspeed.utils import safe_get_full_fp32_param
-    if parameter.dtype != torch.float32 and parameter.requires_grad:
-        optimizer = state.engine.optimizer
-        if in_buffers(parameter):
-            return from_buffers(parameter, lambda group: optimizer.single_partition_of_fp32_groups[group])
-        for low, high in zip(getattr(optimizer, "fp16_groups", []), getattr(optimizer, "fp32_groups", [])):
-            for one, master in zip(low, high) if isinstance(low, list) else ():
-                if one is parameter:
-                    return master
-        return safe_get_full_fp32_param(parameter)
-    if not hasattr(parameter, "ds_id"):
-        return parameter.float()
-    with deepspeed.zero.GatheredParameters([parameter]):
-        return parameter.detach().float().clone()
-
-
-def gradient(name, parameter):
-    """The parameter's gradient, whole, averaged and not scaled. Every rank calls it."""
-    if state.engine is None or not parameter.requires_grad:
-        return parameter.grad
-    from deepspeed.utils import safe_get_full_grad
-    optimizer = state.engine.optimizer
-    full = from_buffers(parameter, gradients_of) if in_buffers(parameter) else safe_get_full_grad(parameter)
-    return full if full is None else full.float() / getattr(optimizer, "loss_scale", 1)
-
-
-def in_buffers(parameter):
-    """Whether stage 1 or 2 keeps it in flat buffers, where safe_get_* look in the wrong place if a setting reorders them."""
-    return not state.safe and hasattr(parameter, "_hp_mapping") and hasattr(state.engine.optimizer, "averaged_gradients")
-
-
-def gradients_of(group):
-    optimizer = state.engine.optimizer
-    if optimizer.cpu_offload:
-        return optimizer.single_partition_of_fp32_groups[group].grad
-    return torch.cat([one.flatten().float() for one in optimizer.averaged_gradients[group]])
-
-
-def from_buffers(parameter, partition_of):
-    """The parameter's part of a flat buffer that the ranks have in equal partitions. partition_of(group): this rank's."""
-    optimizer = state.engine.optimizer
-    group = next(i for i, group in enumerate(optimizer.bit16_groups) if any(one is parameter for one in group))
-    flat, whole = optimizer.bit16_groups_flat[group], torch.zeros(parameter.numel())
-    ranks = optimizer.real_dp_process_group[group]
-    size = flat.numel() // torch.distributed.get_world_size(ranks)
-    begin = (parameter.data_ptr() - flat.data_ptr()) // flat.element_size() - size * torch.distributed.get_rank(ranks)
-    first, last = max(begin, 0), min(begin + parameter.numel(), size)
-    if first < last:
-        whole[first - begin:last - begin] = partition_of(group)[first:last].float()
-    torch.distributed.all_reduce(whole, group=ranks)
-    return whole.view(parameter.shape)

@@ -1,12 +1,13 @@
 """The worker of targets/worker.md: what one rank trains in a case, and where its tensors lie."""
 import contextlib
 import logging
+import math
 import warnings
 
 from shardfuzz import worker
-from shardfuzz.places import cut, summed
+from shardfuzz.places import cut, summed, whole
 
-from .fields import DESCRIBE, FIELDS
+from .fields import AXES, DESCRIBE, FIELDS
 
 
 def preload():
@@ -26,9 +27,9 @@ def shortened(case):
 def script(case, first):
     from importlib.metadata import version
     from shardfuzz import scripts
-    from . import program
-    ranks = case["layout"]["dp"] * case["layout"]["cp"]
-    return scripts.compose(program, "deepspeed", version("deepspeed"), shortened(case), first, ranks, case["train"]["steps"])
+    from . import model, pipeline, program, tensor, values
+    ranks = math.prod(case["layout"][axis] for axis in AXES)
+    return scripts.compose([model, values, pipeline, tensor, program], "deepspeed", version("deepspeed"), shortened(case), first, ranks, case["train"]["steps"])
 
 
 def forget():
@@ -40,31 +41,47 @@ def forget():
     groups._WORLD_GROUP = None
 
 
-def places_of(layout, mesh):
-    """None without sequence parallelism: only rows are cut then, as the trace knows. The ranks of a sequence have their own tokens of its
-    rows, but all tokens of their own heads inside attention."""
-    if layout["cp"] == 1:
+def places_of(case, mesh):
+    """None without sequence and tensor parallelism: only rows are cut then, as the trace knows. The ranks of a sequence have their own tokens of its
+    rows, but all tokens of their own heads inside attention. Those of tensor parallelism have their own features."""
+    layout = case["layout"]
+    if layout["cp"] == layout["tp"] == 1:
         return None
+    from .tensor import cut_of_activation, cut_of_parameter
+    rank = mesh.get_local_rank("tp")
+
+    def features(place, cut):
+        if cut is None or layout["tp"] == 1:
+            return place
+        dim, size, runs = cut
+        shape, index = list(place["shape"]), list(place["index"])
+        shape[dim], index[dim] = size, runs
+        return {**place, "shape": shape, "index": index}
 
     def places(name, tensor):
         kind, subject = name.split("/")[3:5]
+        layer = subject.split(":")[0].rsplit(".", 1)[-1]
         if kind == "scalar" and subject == "loss":
-            return {**summed(tensor, list(range(mesh.size()))), "scale": 1 / layout["dp"]}
-        if kind not in ("act", "act_grad"):
-            return None
-        dim = 2 if subject.split(":")[0].endswith(".core") else 1
-        return {**cut(cut(tensor, 0, mesh["dp"]), dim, mesh["cp"]), "scale": 1 / layout["dp"] if kind == "act_grad" else 1}
+            return {**summed(tensor, mesh["dp", "cp"]), "scale": 1 / layout["dp"]} if layout["cp"] > 1 else None
+        if kind in ("act", "act_grad"):
+            place = cut(cut(tensor, 0, mesh["dp"]), 2 if layer == "core" else 1, mesh["cp"])
+            return {**features(place, cut_of_activation(kind, layer, case, rank)), "scale": 1 / layout["dp"] if kind == "act_grad" else 1}
+        if kind in ("param", "main_grad", "param_delta"):
+            return features(whole(tensor.shape).to_json(), cut_of_parameter(subject, case, rank))
+        return None
     return places
 
 
 def close():
-    """Ends the engine: its hooks would keep it as long as the process lives, and its groups would give the next case hierarchical partitions."""
+    """Ends the engine: its hooks would keep it as long as the process lives, and its groups would be the next case's."""
     from deepspeed.utils import groups
-    from . import program
-    if program.state.engine is not None:
-        program.state.engine.destroy()
-        program.state.engine = None
-        groups._ZERO_PARAM_INTRA_PARALLEL_GROUP = None
+    from .values import state
+    if state.engine is not None:
+        state.engine.destroy()
+        state.engine = None
+        state.losses, state.first_calls = [], {}
+        for name in ("ZERO_PARAM_INTRA", "TENSOR_MODEL", "MODEL", "DATA"):
+            setattr(groups, f"_{name}_PARALLEL_GROUP", None)
 
 
 @contextlib.contextmanager
@@ -78,15 +95,19 @@ def refusals(anything=False):
         raise
 
 
-# Inside of a layer of experts a rank has the tokens of its own experts.
-SKIP = tuple(f"*.moe{name}" for name in (":*", ".deepspeed_moe", ".deepspeed_moe:*", "*.gate", "*.gate:*", "*.wg", "*.experts", "*.deepspeed_experts.?", "*.up", "*.down"))
+# The first is a stage of a pipeline. Inside of a layer of experts a rank has the tokens of its own experts.
+INSIDE = ":* .deepspeed_moe .deepspeed_moe:* *.gate *.gate:* *.wg *.experts *.deepspeed_experts.? *.up *.down"
+SKIP = ("(model)", *(f"*.moe{name}" for name in INSIDE.split()))
 
 
 def build(case, world):
     import shardfuzz
     from shardfuzz.training import Training
-    from . import program
+    from . import program, values
     train, layout = case["train"], case["layout"]
+    if world is not None:
+        world.keep_groups()
+        world.keep_meshes()
     with refusals(anything=True):
         model, optimizer, step = program.make(shortened(case), world and world.mesh, lambda model: shardfuzz.fill(model, case["seed"]))
     if world is None:
@@ -95,9 +116,9 @@ def build(case, world):
     def refusing(number, trace):
         with refusals():
             step(number, trace)
-    mesh = world.mesh(dp=layout["dp"], cp=layout["cp"], one=1)
-    return Training(model, optimizer, refusing, train["steps"], batch=mesh["dp"], places=places_of(layout, mesh), state=program, mesh=mesh,
-                    close=close, skip=SKIP)
+    mesh = program.mesh_of(layout, world.mesh)
+    return Training(model, optimizer, refusing, train["steps"], batch=mesh["dp"], places=places_of(case, mesh), state=values, mesh=mesh,
+                    close=close, skip=SKIP, first_calls=values.state.first_calls)
 
 
 def serve():

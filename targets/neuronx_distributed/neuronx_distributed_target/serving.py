@@ -10,29 +10,16 @@ from shardfuzz.places import cut, summed, whole
 
 from .fields import AXES, DESCRIBE
 
-_groups = {}
-
 
 def preload():
     logging.disable(logging.WARNING)
     warnings.filterwarnings("ignore")
-    import torch
     from . import program, standins  # noqa: F401
     standins.stand_in()
-    make = torch.distributed.new_group
-
-    def kept(ranks=None, *given, **options):
-        """The library makes its groups anew in each case."""
-        key = None if ranks is None else tuple(ranks)
-        if key not in _groups:
-            _groups[key] = make(ranks, *given, **options)
-        return _groups[key]
-    torch.distributed.new_group = kept
 
 
 def forget():
     from .standins import Collectives
-    _groups.clear()
     Collectives.kept.clear()
 
 
@@ -98,6 +85,8 @@ def build(case, world):
     """The training of a case on this rank."""
     from . import program
     skip = EXPERTS + (SKIP if case["model"]["tied"] else SKIP[:2])
+    if world is not None:
+        world.keep_groups()
     try:
         model, optimizer, step = program.make(case, None if world is None else world.mesh, lambda model: fill(model, case["seed"]))
     except AssertionError as error:

@@ -7,6 +7,7 @@ import time
 import traceback
 
 import torch.distributed as dist
+from torch.distributed import new_group as _new_group
 from torch.distributed.device_mesh import init_device_mesh as _init_device_mesh
 
 from . import devices
@@ -62,7 +63,7 @@ class World:
     """The ranks of a worker, which run case after case. meeting: as for join. forget(): drops what a framework keeps of a world."""
 
     def __init__(self, meeting, forget=lambda: None):
-        self.meeting, self.forget, self.joined, self.failed, self.meshes = meeting, forget, 0, False, {}
+        self.meeting, self.forget, self.joined, self.failed, self.meshes, self.groups = meeting, forget, 0, False, {}, {}
         self.rank, self.ranks = join(meeting)
 
     @contextlib.contextmanager
@@ -73,6 +74,7 @@ class World:
             self.joined += 1
             self.forget()
             self.meshes.clear()
+            self.groups.clear()
             _forget_meshes()
             join(self.meeting, self.joined)
             self.failed = False
@@ -93,6 +95,16 @@ class World:
     def keep_meshes(self):
         """For frameworks that make their meshes themselves, and new ones in each case: torch gives them those that are there."""
         dist.init_device_mesh = dist.device_mesh.init_device_mesh = self._mesh
+
+    def keep_groups(self):
+        """For frameworks that make their groups themselves, and new ones in each case: torch gives them those that are there."""
+        dist.new_group = self._group
+
+    def _group(self, ranks=None, *given, **options):
+        key = None if ranks is None else tuple(ranks), repr(given), repr(options)
+        if key not in self.groups:
+            self.groups[key] = _new_group(ranks, *given, **options)
+        return self.groups[key]
 
     def _mesh(self, device, shape, *, mesh_dim_names=None, **options):
         key = device, tuple(shape), mesh_dim_names, repr(options)

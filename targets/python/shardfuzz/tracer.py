@@ -85,7 +85,7 @@ class Tracer:
                  act_grad_scale: float = 1.0, skip: Sequence[str] = (), perturbation=None, anchors=None, state: Optional[State] = None, quiet: bool = False):
         told = rerun.told() if perturbation is None and anchors is None else {}
         self.directory = told.get("directory", directory)
-        self.first_call: Dict[str, int] = {}  # of modules whose first call has another number than 0
+        self.first_calls: Dict[str, int] = {}  # of modules whose first call has another number than 0
         self._take(model, optimizer)
         self.state = state or State()
         self.layout = Layout(batch, batch_dim, mean, places, act_grad_scale)
@@ -284,7 +284,7 @@ class Tracer:
             self._open_step()
             direction = "recompute" if in_backward() else "fwd"
             mb = self.backward_mbs[part] if direction == "recompute" else max(self.mbs[part], 0)
-            call = self.calls.get((mb, direction, name), self.first_call.get(name, 0))
+            call = self.calls.get((mb, direction, name), self.first_calls.get(name, 0))
             self.calls[mb, direction, name] = call + 1
             self.open_calls.setdefault(name, []).append((mb, call, direction))
             changed = self._watch_inputs(module, name, mb, call, (args, kwargs)) if torch.is_grad_enabled() else None

@@ -12,7 +12,7 @@ A target of this kind has a model with the same parameters in each layout (shard
 import contextlib
 import gc
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, Optional, Sequence
 
 import torch
@@ -48,9 +48,10 @@ class Training:
     """What one rank trains.
 
     model: a module, or the list of a pipeline's parts that this rank has. optimizer: of torch, or a sequence of them; empty, and step() says
-    trace.update(). step(number, trace): one step, from 0; trace is a Tracer, of which it may use what `Alone` has. steps: how many. batch, batch_dim, mean,
-    places, act_grad_scale: as of layout.Layout; in a reference they are not looked at. skip: patterns of subjects that are not traced, the same in each layout. mesh:
-    whose dimensions name the groups of ranks. replicas: "close" where copies on several ranks need not have the same bits. close(): after the last step."""
+    trace.update(). step(number, trace): one step, from 0; trace is a Tracer, of which it may use what `Alone` has. steps: how many. batch, batch_dim,
+    mean, places, act_grad_scale: as of layout.Layout; in a reference they are not looked at. skip: patterns of subjects that are not traced, the same
+    in each layout. mesh: whose dimensions name the groups of ranks. first_calls: {subject: number} of modules that other ranks call first. replicas:
+    "close" where copies on several ranks need not have the same bits. close(): after the last step."""
 
     model: Any
     optimizer: Any
@@ -65,6 +66,7 @@ class Training:
     skip: Sequence[str] = ()
     mesh: Any = None
     replicas: str = "equal"
+    first_calls: dict = field(default_factory=dict)
     close: Callable = lambda: None
 
 
@@ -77,7 +79,7 @@ class _RunTracer(Tracer):
                                    "state": training.state}
         super().__init__(folder, training.model, training.optimizer, skip=training.skip, quiet=True, **spread, **options)
         self.groups = {} if alone or training.mesh is None else groups_of(training.mesh)
-        self.replicas = training.replicas
+        self.replicas, self.first_calls = training.replicas, training.first_calls
 
     def write(self):
         path = os.path.join(self.directory, writer.file_name(self.layout.rank))

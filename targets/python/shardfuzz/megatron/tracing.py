@@ -164,7 +164,7 @@ class Tracer(tracer.Tracer):
         if kinds is not None:
             self.modules[name], self.part_of[name], self.kinds[name] = module, number, kinds
             if name.startswith("embedding") and not part.pre_process:
-                self.first_call[name] = 1  # a stage that embeds for its MTP layers alone makes what is the second call on one device
+                self.first_calls[name] = 1  # a stage that embeds for its MTP layers alone makes what is the second call on one device
 
     def _attach(self) -> None:
         super()._attach()
