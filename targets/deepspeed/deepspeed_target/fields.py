@@ -112,6 +112,8 @@ REFUSES = [
               train__precision=["bf16"], model__uses=[2], model__frozen=["first_layer", "norms"]),
     pipelines("DeepSpeed's optimizer for bf16 fails on a stage with tied parameters alone (runtime/utils.py, line 952)",
               train__precision=["bf16"], engine__grad_accum_dtype=["fp32"], model__tied=[True], zero__offload_optimizer=[False]),
+    pipelines("DeepSpeed fails to load what its optimizer for bf16 saved: KeyError (runtime/bf16_optimizer.py, line 670)",
+              zero__stage=[0], train__precision=["bf16"], checkpoint__before=[1, 2]),
     pipelines("DeepSpeed refuses a stage that trains nothing", model__tied=[True], model__frozen=["embedding"]),
     pipelines("a reentrant checkpoint needs an input with a gradient", pipeline__use_reentrant=[True], model__frozen=["embedding"]),
     tensors("DeepSpeed fails: the gradient that overlapping communication is given must be contiguous (module_inject/layers.py, line 281)",
