@@ -59,6 +59,18 @@ program.reloaded = forget
 serving.serve()
 """
 
+ENDED_WHILE_SAVING = """
+import os
+from deepspeed_target import program, serving
+sound = program.load
+def load():
+    deepspeed = sound()
+    deepspeed.DeepSpeedEngine.save_checkpoint = lambda *given, **named: os._exit(3)
+    return deepspeed
+program.load = load
+serving.serve()
+"""
+
 
 class Cases(unittest.TestCase):
     def test_right_cases_pass(self):
@@ -99,12 +111,17 @@ class Planted(unittest.TestCase):
         self.assertEqual((seen["verdict"], seen["diagnosis"]["class"]), ("FINDING", "scale"), seen)
         self.assertIn("1 / dp", seen["diagnosis"]["text"])
 
-
     def test_parameters_that_are_not_loaded_are_found(self):
         with Program(FORGETFUL) as worker:
             seen, = outcomes(worker.command, [stage(0, train={"steps": 2}, checkpoint={"before": 1})])
         self.assertEqual(seen["verdict"], "FINDING", seen)
         self.assertTrue(seen["first"].startswith("s1/"), seen)
+
+    def test_ranks_that_end_while_they_save_leave_nothing(self):
+        with tempfile.TemporaryDirectory() as folder, Program(ENDED_WHILE_SAVING) as worker:
+            seen, = outcomes(worker.command, [stage(1, train={"steps": 2}, checkpoint={"before": 1})], {"TMPDIR": folder})
+            self.assertEqual((seen["verdict"], seen["class"]), ("FINDING", "crash"), seen)
+            self.assertEqual([name for name in os.listdir(folder) if name.startswith("sf-")], [])   # torch has its cache there
 
 
 class Script(unittest.TestCase):

@@ -12,6 +12,7 @@ A target of this kind has a model with the same parameters in each layout (shard
 import contextlib
 import gc
 import os
+import tempfile
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional, Sequence
 
@@ -86,6 +87,16 @@ class _RunTracer(Tracer):
         writer.write_file(path, self.recorder.entries(), self.layout.rank, self.layout.ranks, self.mode, {**self.groups, **self.layout.groups()}, self.replicas)
 
 
+@contextlib.contextmanager
+def _temporary_files_in(folder):
+    """Within it temporary files and folders are made there: the harness removes the folder of a run whose ranks have ended before they could."""
+    before, tempfile.tempdir = tempfile.tempdir, folder
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+
+
 def groups_of(mesh) -> dict:
     """{name: global ranks} of this rank's group along each dimension of a DeviceMesh that has more than one rank."""
     groups = {}
@@ -108,7 +119,7 @@ class _Worker:
     def run(self, request, beat):
         case, draw = request["case"], request.get("draw", -1)
         anchors = Anchors(request["anchors"]) if "anchors" in request else None
-        with self.world.used():
+        with self.world.used(), _temporary_files_in(request["out"]):
             self._train(case, draw, anchors, request, beat)
 
     def _train(self, case, draw, anchors, request, beat):
