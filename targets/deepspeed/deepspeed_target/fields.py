@@ -1,5 +1,5 @@
 """What a case has: paths and what a field may be, the plainest first (targets/worker.md). Names are DeepSpeed's where it has one."""
-from shardfuzz.fields import choices
+from shardfuzz.fields import beyond, choices, refusal
 
 LARGE = 500000000
 
@@ -9,6 +9,7 @@ def zero(stages, *values, **more):
     return choices(*values, layout=True, one_in=3, needs={"zero.stage": stages}, **more)
 
 
+AXES = ("dp", "cp", "tp", "pp")
 ALL, EARLY, LAST = [1, 2, 3], [1, 2], [3]
 FIELDS = {
     "layout.dp": choices(1, 2, 4, 3, layout=True, one_in=1),
@@ -82,9 +83,6 @@ FIELDS = {
     "seed": {"min": 0, "max": 1000000},
 }
 
-def refusal(reason, **when):
-    return {"when": {name.replace("__", "."): values for name, values in when.items()}, "reason": reason}
-
 
 def pipelines(reason, **when):
     return refusal(reason, layout__pp=[2, 3, 4], **when)
@@ -104,7 +102,6 @@ REFUSES = [
     pipelines("each microbatch uses each layer of a pipeline", model__extra=["unused", "odd"]),
     pipelines("the bias of a tied head is not in a pipeline's checkpoint", model__tied=[True], model__bias=[True]),
     pipelines("the pipeline's optimizer for bf16 rounds clipped gradients to bf16", zero__stage=[0], train__precision=["bf16"], train__clipping=[0.1, 1.0]),
-    pipelines("at most 8 ranks", layout__dp=[3, 4]),
     pipelines("nothing says which of a layer's calls a reentrant checkpoint runs again", model__uses=[2], pipeline__use_reentrant=[True]),
     pipelines("a pipeline has its own settings of activation checkpoints", model__recompute=["non_reentrant", "reentrant"]),
     pipelines("DeepSpeed waits for ever where stages have different numbers of groups", train__groups=[2]),
@@ -121,31 +118,25 @@ REFUSES = [
     tensors("shardfuzz does not try tensor parallelism in a pipeline", layout__pp=[2, 3, 4]),
     tensors("shardfuzz does not try tensor and sequence parallelism together", layout__cp=[2, 4]),
     tensors("shardfuzz does not try experts with tensor parallelism", model__experts=[4]),
-    tensors("at most 8 ranks", layout__dp=[3, 4]),
     refusal("ranks have whole heads", layout__tp=[3], model__attention=[True]),
     refusal("ranks have whole heads", layout__tp=[4], model__attention=[True], model__heads=[2]),
-    *({"when": {"zero.stage": ALL, "zero.reduce_scatter": [True], field: values},
-       "reason": "not yet supported with reduce scatter (stage_1_and_2.py, line 350)"}
-      for field, values in (("engine.prescale_gradients", [True]), ("engine.gradient_predivide_factor", [2.0, 4.0]))),
-    {"when": {"engine.accumulate": ["no_sync"], "zero.stage": [2, 3]}, "reason": "no_sync is for stages that keep whole gradients"},
-    {"when": {"engine.accumulate": ["coalesce"], "zero.stage": [0]}, "reason": "coalesce_grad_reduction is for stages 1 to 3"},
-    {"when": {"model.recompute": ["reentrant"], "model.frozen": ["embedding"]},
-     "reason": "a reentrant checkpoint needs an input with a gradient"},
-    {"when": {"zero.stage": [0], "train.precision": ["fp32"], "train.grad_norm": [True]},
-     "reason": "a torch optimizer keeps no norm to report"},
-    {"when": {"layout.cp": [4], "model.heads": [2]}, "reason": "Ulysses gives each rank whole heads"},
-    {"when": {"layout.ep": [4], "layout.dp": [1, 2, 3]}, "reason": "the ranks of ep are ranks of dp"},
-    {"when": {"layout.ep": [2], "layout.dp": [1, 3]}, "reason": "the ranks of ep are ranks of dp"},
-    {"when": {"model.experts": [4], "layout.cp": [2, 4]}, "reason": "shardfuzz does not try experts with sequence parallelism"},
-    *({"when": {"model.experts": [4], "zero.stage": EARLY, f"zero.{name}": [False]}, "reason": f"not tested with MoE, says DeepSpeed: {name} must be on"}
+    *(refusal("not yet supported with reduce scatter (stage_1_and_2.py, line 350)", zero__stage=ALL, zero__reduce_scatter=[True], **more)
+      for more in ({"engine__prescale_gradients": [True]}, {"engine__gradient_predivide_factor": [2.0, 4.0]})),
+    refusal("no_sync is for stages that keep whole gradients", engine__accumulate=["no_sync"], zero__stage=[2, 3]),
+    refusal("coalesce_grad_reduction is for stages 1 to 3", engine__accumulate=["coalesce"], zero__stage=[0]),
+    refusal("a reentrant checkpoint needs an input with a gradient", model__recompute=["reentrant"], model__frozen=["embedding"]),
+    refusal("a torch optimizer keeps no norm to report", zero__stage=[0], train__precision=["fp32"], train__grad_norm=[True]),
+    refusal("Ulysses gives each rank whole heads", layout__cp=[4], model__heads=[2]),
+    refusal("the ranks of ep are ranks of dp", layout__ep=[4], layout__dp=[1, 2, 3]),
+    refusal("the ranks of ep are ranks of dp", layout__ep=[2], layout__dp=[1, 3]),
+    refusal("shardfuzz does not try experts with sequence parallelism", model__experts=[4], layout__cp=[2, 4]),
+    *(refusal(f"not tested with MoE, says DeepSpeed: {name} must be on", model__experts=[4], zero__stage=EARLY, **{f"zero__{name}": [False]})
       for name in ("reduce_scatter", "contiguous_gradients")),
-    {"when": {"model.experts": [4], "zero.stage": [3]}, "reason": "DeepSpeed's MoE is for stages 0 to 2"},
-    {"when": {"model.experts": [4], "train.precision": ["bf16", "fp16"]}, "reason": "rounding changes which experts a token uses"},
-    {"when": {"layout.cp": [4], "layout.dp": [2, 3, 4]}, "reason": "at most 8 ranks"},
-    {"when": {"checkpoint.before": [1, 2], "zero.zero_hpz_partition_size": [2], "zero.init": [True]},
-     "reason": "DeepSpeed asserts when a process makes a second engine with zero.Init and zero_hpz_partition_size"},
-    {"when": {"zero.stage": [3], "engine.groups": ["mpu"]},
-     "reason": "stage 3 partitions over the mpu's data-parallel group, which lacks the ranks of the sequence"},
+    refusal("DeepSpeed's MoE is for stages 0 to 2", model__experts=[4], zero__stage=[3]),
+    refusal("rounding changes which experts a token uses", model__experts=[4], train__precision=["bf16", "fp16"]),
+    refusal("DeepSpeed asserts when a process makes a second engine with zero.Init and zero_hpz_partition_size",
+            checkpoint__before=[1, 2], zero__zero_hpz_partition_size=[2], zero__init=[True]),
+    refusal("stage 3 partitions over the mpu's data-parallel group, which lacks the ranks of the sequence", zero__stage=[3], engine__groups=["mpu"]),
+    *beyond(8, {f"layout.{axis}": FIELDS[f"layout.{axis}"]["choices"] for axis in AXES}),
 ]
-AXES = ("dp", "cp", "tp", "pp")
 DESCRIBE = {"name": "deepspeed", "ranks": [f"layout.{axis}" for axis in AXES], "fields": FIELDS, "refuses": REFUSES}

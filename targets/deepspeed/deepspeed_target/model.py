@@ -90,10 +90,12 @@ class Block(torch.nn.Module):
         self.attention = Attention(size, model["heads"], model["bias"], model["fused"]) if model["attention"] else None
         if model["experts"]:
             self.moe = Experts(model, size)
-        elif model["fused"]:
-            self.gate_up, self.down = Linear(size, 2 * model["ffn"], model["bias"]), Linear(model["ffn"], size, model["bias"])
+            return
+        if model["fused"]:
+            self.gate_up = Linear(size, 2 * model["ffn"], model["bias"])
         else:
-            self.up, self.down = Linear(size, model["ffn"], model["bias"]), Linear(model["ffn"], size, model["bias"])
+            self.up = Linear(size, model["ffn"], model["bias"])
+        self.down = Linear(model["ffn"], size, model["bias"])
 
     def forward(self, x):
         if self.attention is not None:

@@ -23,6 +23,7 @@ def pipeline_of(case, whole):
     def loss_fn(logits, labels):
         state.losses.append(loss_of(logits, labels, labels.numel()))
         return state.losses[-1]
+
     embedding, parameters = (Embedding, size, case["train"]["precision"]), [name for name, _ in Block(m, size).named_parameters()]
     blocks = [TiedLayerSpec(f"layer_{n}", Block, m, size, tied_weight_attr=parameters) if m["uses"] > 1 else LayerSpec(Block, m, size)
               for n in whole.order]

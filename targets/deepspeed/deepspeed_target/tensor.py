@@ -7,7 +7,8 @@ SEVERAL = {"qkv": 3, "gate_up": 2}      # layers of several projections, and how
 
 def tensor_settings(case):
     """The section tensor_parallel of a config."""
-    specs = [{"patterns": [rf".*\.{name}\.weight$"], "partition_type": "column", **({"shape": [SEVERAL[name], -1]} if name in SEVERAL else {})} for name in COLUMNS]
+    specs = [{"patterns": [rf".*\.{name}\.weight$"], "partition_type": "column", **({"shape": [SEVERAL[name], -1]} if name in SEVERAL else {})}
+             for name in COLUMNS]
     specs += [{"patterns": [rf".*\.{name}\.weight$"], "partition_type": "row"} for name in ROWS]
     head = case["tensor_parallel"]["head"]
     if head != "whole":
@@ -33,11 +34,11 @@ def cut_of(layer, dim, case, rank):
 def cut_of_parameter(name, case, rank):
     """As cut_of, or None for a parameter that is whole."""
     *path, layer, kind = name.split(".")
-    head = case["tensor_parallel"]["head"]
-    columns, rows = (("head",) if head == "column" and not case["model"]["tied"] else (),     # DeepSpeed leaves tied ones whole
-                     ("head", *(("embedding",) if case["model"]["tied"] else ())) if head == "row" else ())
-    if path:
-        columns, rows = COLUMNS, ROWS
+    head, tied = case["tensor_parallel"]["head"], case["model"]["tied"]
+    columns, rows = COLUMNS, ROWS
+    if not path:
+        columns = ("head",) if head == "column" and not tied else ()     # DeepSpeed leaves tied ones whole
+        rows = ("head", *(("embedding",) if tied else ())) if head == "row" else ()
     if layer in columns:
         return cut_of(layer, 0, case, rank)
     return cut_of(layer, 1, case, rank) if layer in rows and kind == "weight" else None
