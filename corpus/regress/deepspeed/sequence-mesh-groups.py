@@ -456,7 +456,7 @@ def train(mesh):
 
 
 def run(rank):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29613", RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), GLOO_SOCKET_IFNAME="lo")
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(20000 + os.getppid() % 12000), RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), GLOO_SOCKET_IFNAME="lo")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=RANKS)
     from torch.distributed.device_mesh import init_device_mesh
