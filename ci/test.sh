@@ -61,9 +61,13 @@ build() { # FOLDER NINJA_TARGET OPTIONS...
 }
 # FOLDER OPTIONS...: keeps the closing lines for the end. One test more than there are cores: many wait for a deadline.
 suite() {
-  local folder=$1
+  local folder=$1 failed=0
   shift
-  ctest --test-dir "$folder" --output-on-failure --no-tests=error -j $((jobs + 1)) "$@" 2>&1 | tee "$folder/ctest.log"
+  ctest --test-dir "$folder" --output-on-failure --no-tests=error -j $((jobs + 1)) "$@" 2>&1 | tee "$folder/ctest.log" || failed=1
+  if [ $failed -eq 1 ]; then
+    grep '^FAILED: ' "$folder/ctest.log" >&2 || true # once more, where the end of a log shows it
+    return 1
+  fi
   report+=$(grep -E 'tests passed' "$folder/ctest.log" | sed "s|^|         $folder: |")$'\n'
 }
 
@@ -136,13 +140,18 @@ stage_tracer() {
   [ -x $python ] || python=python3
   SHARDFUZZ=$PWD/build/shardfuzz PYTHONPATH=$PWD/targets/python PYTHONDONTWRITEBYTECODE=1 "$python" -W ignore -m unittest discover -s tests/python
 }
-stage_frameworks() { # one after another; skipped, and said so, only where its packages cannot be had
-  local name failed=0
+stage_untestable() {
+  local name
   for name in $(comm -13 <(ci/frameworks.sh --testable | sort) <(ci/frameworks.sh --names | sort)); do
     echo "Skipped the tests of $name: they need a checkout of it on PYTHONPATH"
   done
+}
+# Every framework that no other call of this function has taken; skipped, and said so, only where its packages cannot be had.
+stage_frameworks() {
+  local name failed=0
   for name in $(ci/frameworks.sh --testable); do
-    if ci/frameworks.sh "$name" >"build/$name-setup.log" 2>&1; then
+    mkdir "build/frameworks/$name" 2>/dev/null || continue # who makes the folder has taken it
+    if flock build/frameworks ci/frameworks.sh "$name" >"build/$name-setup.log" 2>&1; then
       ci/frameworks.sh --test "$name" || failed=1
     else
       echo "Skipped the tests of $name: ci/frameworks.sh $name failed: $(tail -n 1 "build/$name-setup.log")"
@@ -154,10 +163,18 @@ stage_frameworks() { # one after another; skipped, and said so, only where its p
 last_in_turn() { renice -n 19 $BASHPID >/dev/null; }
 begin_builds() { begin builds last_in_turn stage_sanitize stage_fuzz_build; }
 await_builds() { await builds; }
-begin_python() { begin python last_in_turn stage_tracer stage_frameworks; }
-await_python() {
-  await python
-  report+=$(grep -E '^Ran |^Skipped ' build/python.log | sed 's|^|         Python: |')$'\n'
+begin_python() {
+  rm -rf build/frameworks
+  mkdir build/frameworks
+  begin python last_in_turn stage_untestable stage_tracer stage_frameworks
+}
+await_python() { # one core is free by now: a second chain takes what the first one has not begun
+  local failed=0
+  begin frameworks stage_frameworks
+  await python || failed=1
+  await frameworks || failed=1
+  [ $failed -eq 0 ] || return 1
+  report+=$(grep -hE '^Ran |^Skipped ' build/python.log build/frameworks.log | sed 's|^|         Python: |')$'\n'
 }
 
 run_stage "setup" stage_setup
