@@ -14,12 +14,14 @@ for argument in "$@"; do
 done
 
 report=""
+cpu_s() { awk -v tick="$(getconf CLK_TCK)" '{ print int(($16 + $17) / tick) }' /proc/$$/stat; } # of all processes that have ended
 run_stage() { # NAME FUNCTION: runs it, keeps its time for the closing table
-  local start=$SECONDS
+  local start=$SECONDS cpu
+  cpu=$(cpu_s)
   echo "== $1"
   current=$1
   "$2"
-  report+=$(printf '%5d s  %s' $((SECONDS - start)) "$1")$'\n'
+  report+=$(printf '%5d s  %5d CPU s  %s' $((SECONDS - start)) $(($(cpu_s) - cpu)) "$1")$'\n'
   echo "== $1: $((SECONDS - start)) s"
 }
 current="start"
