@@ -71,6 +71,7 @@ enum sf_status sf_campaign_cover(struct sf_campaign_options *options, struct sf_
 
 struct sf_campaign_result {
   uint64_t seed;
+  char seeds[200]; /* of several campaigns whose stores were joined, as "1,2"; else "" */
   struct sf_store_summary summary;
   struct sf_cover_shares cover; /* of all cases of the store that were not skipped; zeros without a covering table */
   char not_covered[200];        /* a pair of choices that no case had; "" when there is none */

@@ -218,7 +218,10 @@ void sf_campaign_report(struct sf_report *report, const struct sf_campaign_resul
   const struct sf_store_summary *s = &result->summary;
   report->title = "shardfuzz fuzz";
   report->passed = result->new_signatures == 0 && !*nothing;
-  sf_report_fact(report, "seed", NULL, "%" PRIu64, result->seed);
+  if (*result->seeds)
+    sf_report_fact(report, "seeds", NULL, "%s", result->seeds);
+  else
+    sf_report_fact(report, "seed", NULL, "%" PRIu64, result->seed);
   sf_report_fact(report, "shardfuzz", NULL, "%s%s%s", sf_version, *sf_version_commit ? ", commit " : "", sf_version_commit);
   sf_report_fact(report, "cases", s->inconclusive_reason,
                  "%" PRId64 " in %.0f s: %" PRId64 " passed, %" PRId64 " with findings, %" PRId64 " inconclusive, %" PRId64 " skipped%s",

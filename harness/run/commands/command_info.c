@@ -41,15 +41,18 @@ static int merge(void *context) {
   sf_print(stdout, "%" PRId64 " verdicts, %" PRId64 " of them in more than one store, %" PRId64 " in conflict\n", report.verdicts,
            report.duplicates, report.conflicts);
   if (report.conflicts) sf_print(stdout, "first conflict: %s\n", report.first_conflict);
+  if (report.campaigns > 1)
+    sf_print(stdout, "%" PRId64 " campaigns, which differ in their seeds: %s\n", report.campaigns, report.seeds);
   return report.conflicts ? 1 : 0;
 }
 
 const struct sf_command sf_command_merge = {
     .name = "merge",
-    .summary = "join the stores of one campaign's jobs",
+    .summary = "join the stores of one campaign's jobs, or of campaigns with different seeds",
     .arguments = "OUT IN...",
-    .help = "Joins the stores of one campaign into a new store. Its jobs had the same options and --seed, and each its own --share K/N.\n"
-            "A case that lies in several stores counts once.",
+    .help = "Joins stores into a new one. Jobs of one campaign had the same options and --seed, and each its own --share K/N; a case that\n"
+            "lies in several stores counts once. Campaigns that differ in their --seed alone stay apart: the cases of the second seed are\n"
+            "numbered from 1000000000, those of the third from 2000000000. Such a store can be reported, and not resumed.",
     SF_ARGUMENTS_ARE(2, 100000, struct info_flags, arguments),
     .flags_bytes = sizeof(struct info_flags),
     .run = merge,

@@ -175,8 +175,9 @@ static enum sf_status read_result(struct sf_campaign_result *out, const char *pa
   if (status != SF_OK) return status;
   memset(out, 0, sizeof *out);
   status = sf_store_summarise(store, &out->summary, error);
-  const char *seed = strstr(sf_store_campaign(store), "seed=");
-  out->seed = seed ? strtoull(seed + strlen("seed="), NULL, 10) : 0;
+  sf_store_seeds(out->seeds, sizeof out->seeds, store);
+  out->seed = strtoull(out->seeds, NULL, 10);
+  if (strchr(out->seeds, ',') == NULL) *out->seeds = '\0';
   out->seconds = out->summary.seconds;
   out->new_signatures = out->summary.signatures - out->summary.signatures_known;
   sf_store_close(store);

@@ -120,6 +120,8 @@ enum sf_status sf_store_set_pairs(struct sf_store *store, const char *pairs, str
 enum sf_status sf_store_pairs(struct sf_store *store, char **out, struct sf_error *error) SF_MUST_USE;
 /* The options that the store was made with, as they were given to sf_store_open; lives as long as the store. */
 const char *sf_store_campaign(const struct sf_store *store);
+/* The campaign's seed, or those of several campaigns that were joined, as "1" or "1,2"; "" where its options have no seed. */
+void sf_store_seeds(char *out, size_t size, const struct sf_store *store);
 
 /* Makes the batch durable. Nothing happens when there is none. */
 enum sf_status sf_store_commit(struct sf_store *store, struct sf_error *error) SF_MUST_USE;
@@ -176,10 +178,14 @@ struct sf_store_merge_report {
   int64_t duplicates;       /* cases that an earlier input had already, and agreed */
   int64_t conflicts;        /* ... and did not agree (the case, verdict, class or signature): the earlier input's row was kept */
   char first_conflict[256]; /* one line; "" without conflicts */
+  int64_t campaigns;        /* that differ in their seeds; 0 where the options have no seed */
+  char seeds[200];          /* as sf_store_seeds gives them */
 };
-/* Joins stores of one campaign, in order, into a new file that holds all shares; the inputs are not changed. Inputs of another campaign are
- * refused with SF_EUSAGE. one_folder: they wrote findings below one folder, and the output notes where. The output appears whole or not at
- * all. */
+enum { SF_STORE_SEED_CASES = 1000000000 }; /* at most so many of each campaign, where several were joined */
+/* Joins stores of one campaign, in order, into a new file that holds all shares; the inputs are not changed. Campaigns that differ in the
+ * line "seed=" alone stay apart: case i of the k-th seed, counted from 0 in the order of the inputs, gets the index k x SF_STORE_SEED_CASES
+ * + i, and nobody can resume the output. Inputs that differ in anything else are refused with SF_EUSAGE. one_folder: they wrote findings
+ * below one folder, and the output notes where. The output appears whole or not at all. */
 enum sf_status sf_store_merge(struct sf_store_merge_report *report, const char *out_path, const char *const *in_paths, int32_t in_count,
                               bool one_folder, struct sf_error *error) SF_MUST_USE;
 

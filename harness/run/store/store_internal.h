@@ -98,7 +98,9 @@ enum sf_status sf_store_meta_read(struct sf_store *store, struct sf_error *error
 /* SF_EUSAGE naming the first difference between what is stored and what is wanted. */
 enum sf_status sf_store_meta_compare(const struct sf_store *store, const struct sf_store_options *options,
                                      struct sf_error *error) SF_MUST_USE;
-/* The same between two stores; shares may differ. */
+/* The same between two stores; shares and seeds may differ. */
 enum sf_status sf_store_meta_compare_stores(const struct sf_store *first, const struct sf_store *other, struct sf_error *error) SF_MUST_USE;
+/* A store's options with this text as their seed; for sf_free. NULL: out of memory. */
+char *sf_store_campaign_of_seeds(const struct sf_store *store, const char *seeds);
 
 #endif

@@ -8,16 +8,81 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* The seeds of the inputs, each once, in the order of the inputs. None: their options have no seed. */
+struct seeds {
+  uint64_t *at;
+  int64_t count;
+};
 
 struct merge {
   struct sf_store *out, *in;
   struct sf_store_merge_report *report;
   struct sf_error *error;
+  struct seeds seeds, of_input;
   bool one_folder;
   bool has_merged; /* an input is in `out` already */
 };
+
+/* --- seeds ------------------------------------------------------------------------------------------------------------------- */
+
+static int64_t position_of(const struct seeds *seeds, uint64_t seed) {
+  int64_t at = 0;
+  while (at < seeds->count && seeds->at[at] != seed) at++;
+  return at;
+}
+
+/* Adds the seeds that a store has and *seeds has not. */
+static enum sf_status seeds_add(struct seeds *seeds, const struct sf_store *store, struct sf_error *error) {
+  char *text = sf_strdup(store->campaign), *at = text, *end = NULL;
+  if (text == NULL) return sf_error_set(error, SF_ENOMEM, "%s: out of memory", store->path);
+  sf_store_seeds(text, strlen(text) + 1, store);
+  enum sf_status status = SF_OK;
+  for (; status == SF_OK && *at != '\0'; at = end + (*end == ',')) {
+    const uint64_t seed = strtoull(at, &end, 10);
+    if (end == at || (*end != '\0' && *end != ',')) {
+      status = sf_error_set(error, SF_EINPUT, "%s: damaged: seed \"%s\"", store->path, at);
+      break;
+    }
+    if (position_of(seeds, seed) < seeds->count) continue;
+    uint64_t *more = sf_realloc(seeds->at, (size_t)(seeds->count + 1) * sizeof *more);
+    if (more == NULL) {
+      status = sf_error_set(error, SF_ENOMEM, "%s: out of memory", store->path);
+      break;
+    }
+    seeds->at = more;
+    seeds->at[seeds->count++] = seed;
+  }
+  sf_free(text);
+  return status;
+}
+
+/* The index that a case of the input has in the output. */
+static int64_t moved(const struct merge *merge, int64_t index) {
+  if (merge->seeds.count < 2 || index < 0) return index;
+  const bool is_joined = merge->of_input.count > 1;
+  const int64_t which = is_joined ? index / SF_STORE_SEED_CASES : 0, of_seed = is_joined ? index % SF_STORE_SEED_CASES : index;
+  if (which >= merge->of_input.count) return index; /* of a damaged store */
+  return position_of(&merge->seeds, merge->of_input.at[which]) * SF_STORE_SEED_CASES + of_seed;
+}
+
+/* The output hands out no case below `end` again. */
+static enum sf_status raise_to(const struct merge *merge, int64_t end) {
+  return end > merge->out->high_water ? sf_store_high_water_raise(merge->out, end, merge->error) : SF_OK;
+}
+
+/* Several campaigns have their cases in ranges of SF_STORE_SEED_CASES; an index beyond would be in another one's. */
+static enum sf_status check_range(const struct merge *merge) {
+  const int64_t campaigns = merge->of_input.count;
+  if (merge->seeds.count < 2 || (campaigns > 0 && merge->in->high_water <= campaigns * SF_STORE_SEED_CASES)) return SF_OK;
+  return sf_error_set(merge->error, SF_EUSAGE, "%s: more than %d cases of a seed; stores of several seeds cannot hold them", merge->in->path,
+                      SF_STORE_SEED_CASES);
+}
+
+/* --- rows -------------------------------------------------------------------------------------------------------------------- */
 
 static bool same_text(const char *a, const char *b) { return strcmp(a == NULL ? "" : a, b == NULL ? "" : b) == 0; }
 
@@ -72,11 +137,18 @@ static struct sf_store_verdict part_of(const struct sf_store_verdict *row, int64
 
 static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 
+static struct sf_store_verdict verdict_moved(const struct merge *merge, const struct sf_store_verdict *row) {
+  struct sf_store_verdict verdict = *row;
+  verdict.index = moved(merge, row->index);
+  return verdict;
+}
+
 /* Compares the row with the rows that an earlier store has for its cases, and adds the cases in between. */
-static enum sf_status merge_verdict(void *context, const struct sf_store_verdict *verdict) {
+static enum sf_status merge_verdict(void *context, const struct sf_store_verdict *row) {
   struct merge *merge = context;
+  const struct sf_store_verdict shifted = verdict_moved(merge, row), *verdict = &shifted;
   const int64_t end = verdict->index + verdict->count;
-  enum sf_status status = SF_OK;
+  enum sf_status status = raise_to(merge, end);
   for (int64_t at = verdict->index, next = end; status == SF_OK && at < end; at = next) {
     struct sf_store_verdict earlier;
     bool found = false;
@@ -99,7 +171,11 @@ static enum sf_status merge_verdict(void *context, const struct sf_store_verdict
 static enum sf_status merge_finding(void *context, const struct sf_store_finding *finding) {
   const struct merge *merge = context;
   char folder[SF_PATH_TEXT] = "";
-  enum sf_status status = sf_store_add_finding(merge->out, finding, merge->error);
+  struct sf_store_finding shifted = *finding;
+  shifted.index = moved(merge, finding->index);
+  shifted.min_index = moved(merge, finding->min_index);
+  enum sf_status status = raise_to(merge, shifted.index + 1);
+  if (status == SF_OK) status = sf_store_add_finding(merge->out, &shifted, merge->error);
   if (status != SF_OK || !merge->one_folder || finding->folder == NULL) return status;
   status = sf_store_folder(merge->out, folder, sizeof folder, finding->signature, merge->error);
   if (status != SF_OK || *folder != '\0') return status; /* an earlier input's */
@@ -108,7 +184,10 @@ static enum sf_status merge_finding(void *context, const struct sf_store_finding
 
 static enum sf_status merge_further(void *context, const struct sf_store_further *further) {
   const struct merge *merge = context;
-  return sf_store_add_further(merge->out, further, merge->error);
+  struct sf_store_further shifted = *further;
+  shifted.index = moved(merge, further->index);
+  const enum sf_status status = raise_to(merge, shifted.index + 1);
+  return status == SF_OK ? sf_store_add_further(merge->out, &shifted, merge->error) : status;
 }
 
 static enum sf_status merge_shrinks(const struct merge *merge) {
@@ -152,8 +231,10 @@ static enum sf_status merge_pairs(struct merge *merge) {
 }
 
 static enum sf_status merge_one(struct merge *merge) {
-  enum sf_status status = SF_OK;
-  if (merge->in->high_water > merge->out->high_water) status = sf_store_high_water_raise(merge->out, merge->in->high_water, merge->error);
+  merge->of_input.count = 0;
+  enum sf_status status = seeds_add(&merge->of_input, merge->in, merge->error);
+  if (status == SF_OK) status = check_range(merge);
+  if (status == SF_OK && merge->of_input.count < 2) status = raise_to(merge, moved(merge, merge->in->high_water - 1) + 1);
   if (status == SF_OK) status = sf_store_each_verdict(merge->in, merge_verdict, merge, merge->error);
   if (status == SF_OK) status = sf_store_each_finding(merge->in, merge_finding, merge, merge->error);
   if (status == SF_OK) status = sf_store_each_further(merge->in, merge_further, merge, merge->error);
@@ -171,16 +252,23 @@ static enum sf_status inputs_open(struct sf_store **inputs, const char *const *i
   return SF_OK;
 }
 
-/* A new store of the inputs' campaign, all shares. */
-static enum sf_status output_create(struct sf_store **out, const char *path, const struct sf_store *like, struct sf_error *error) {
+/* A new store of the inputs' campaigns, all shares. */
+static enum sf_status output_create(struct merge *merge, const char *path, const struct sf_store *like) {
+  struct sf_text seeds = {0};
+  for (int64_t i = 0; i < merge->seeds.count; i++) sf_text_append(&seeds, "%s%" PRIu64, i == 0 ? "" : ",", merge->seeds.at[i]);
+  char *campaign = seeds.failed ? NULL : sf_store_campaign_of_seeds(like, seeds.data == NULL ? "" : seeds.data);
   const struct sf_store_options options = {
       .path = path,
       .mode = SF_STORE_CREATE,
-      .campaign = like->campaign,
+      .campaign = campaign,
       .feature_names = like->feature_names,
       .feature_count = like->feature_count,
   };
-  return sf_store_open(out, &options, error);
+  const enum sf_status status = campaign == NULL ? sf_error_set(merge->error, SF_ENOMEM, "%s: out of memory", path)
+                                                 : sf_store_open(&merge->out, &options, merge->error);
+  sf_free(campaign);
+  sf_text_destroy(&seeds);
+  return status;
 }
 
 /* Empties the log into the file. Closing would do so too, but could not report a failure. */
@@ -213,12 +301,15 @@ enum sf_status sf_store_merge(struct sf_store_merge_report *report, const char *
     goto done;
   }
   status = inputs_open(inputs, in_paths, in_count, error);
-  if (status == SF_OK) status = output_create(&merge.out, part_path.data, inputs[0], error);
+  for (int32_t i = 0; status == SF_OK && i < in_count; i++) status = seeds_add(&merge.seeds, inputs[i], error);
+  if (status == SF_OK) status = output_create(&merge, part_path.data, inputs[0]);
   for (int32_t i = 0; status == SF_OK && i < in_count; i++) {
     merge.in = inputs[i];
     status = merge_one(&merge);
   }
   const bool created = merge.out != NULL;
+  counts.campaigns = merge.seeds.count;
+  if (status == SF_OK) sf_store_seeds(counts.seeds, sizeof counts.seeds, merge.out);
   if (status == SF_OK) status = output_finish(merge.out, error);
   sf_store_close(merge.out);
   if (status == SF_OK) status = output_publish(part_path.data, out_path, error);
@@ -227,6 +318,8 @@ enum sf_status sf_store_merge(struct sf_store_merge_report *report, const char *
 done:
   for (int32_t i = 0; inputs != NULL && i < in_count; i++) sf_store_close(inputs[i]);
   sf_free(inputs);
+  sf_free(merge.seeds.at);
+  sf_free(merge.of_input.at);
   sf_text_destroy(&part_path);
   return status;
 }

@@ -165,13 +165,38 @@ enum sf_status sf_store_meta_compare(const struct sf_store *store, const struct 
   return status;
 }
 
+/* What follows "seed=" in a store's options, up to the end of the line; NULL where they have no seed. */
+static const char *seeds_of(const struct sf_store *store) {
+  static const char key[] = "seed=";
+  const char *line = store->campaign;
+  while (*line != '\0' && strncmp(line, key, sizeof key - 1) != 0) line += line_length(line) + (line[line_length(line)] == '\n');
+  return *line == '\0' ? NULL : line + sizeof key - 1;
+}
+
+void sf_store_seeds(char *out, size_t size, const struct sf_store *store) {
+  const char *seeds = seeds_of(store);
+  snprintf(out, size, "%.*s", seeds == NULL ? 0 : line_length(seeds), seeds == NULL ? "" : seeds);
+}
+
+char *sf_store_campaign_of_seeds(const struct sf_store *store, const char *seeds) {
+  const char *own = seeds_of(store);
+  struct sf_text text = {0};
+  if (own == NULL) return sf_strdup(store->campaign);
+  sf_text_append(&text, "%.*s%s%s", (int)(own - store->campaign), store->campaign, seeds, own + line_length(own));
+  if (text.failed) sf_text_destroy(&text);
+  return text.data;
+}
+
 enum sf_status sf_store_meta_compare_stores(const struct sf_store *first, const struct sf_store *other, struct sf_error *error) {
   struct sf_error reason = {SF_OK, ""};
-  enum sf_status status = lines_compare(other->path, "option than the first store", other->campaign, first->campaign, &reason);
+  char *campaign = sf_store_campaign_of_seeds(first, ""), *other_campaign = sf_store_campaign_of_seeds(other, "");
+  enum sf_status status = campaign == NULL || other_campaign == NULL ? sf_error_set(&reason, SF_ENOMEM, "%s: out of memory", other->path)
+                                                                     : SF_OK;
+  if (status == SF_OK) status = lines_compare(other->path, "option than the first store", other_campaign, campaign, &reason);
   if (status == SF_OK)
     status = lines_compare(other->path, "list of features than the first store", other->features, first->features, &reason);
+  sf_free(campaign);
+  sf_free(other_campaign);
   if (status == SF_OK) return SF_OK;
-  return sf_error_set(error, status,
-                      "%.400s; stores of one campaign have the same options and the same --seed, and each job its own --share K/N",
-                      reason.text);
+  return sf_error_set(error, status, "%.400s; stores that are joined have the same options but for --seed and --share", reason.text);
 }

@@ -25,6 +25,16 @@ run 1 fuzz "${options[@]}" --out "$work/alone.d" --store "$work/alone.sqlite"
 verdicts "$work/alone.sqlite" >"$work/alone"
 check "every case has a verdict" [ "$(wc -l <"$work/alone")" -eq 80 ]
 
+# --- campaigns of two seeds are joined, and stay apart -----------------------------------------------------------------
+run 1 fuzz "${options[@]/#5/6}" --out "$work/other.d" --store "$work/other.sqlite"
+run 0 merge "$work/both.sqlite" "$work/alone.sqlite" "$work/other.sqlite"
+check "the seeds are told" grep -qx '2 campaigns, which differ in their seeds: 5,6' "$work/stdout"
+verdicts "$work/other.sqlite" | awk '{ $1 += 1000000000; print }' OFMT=%.0f CONVFMT=%.0f | cat "$work/alone" - >"$work/joined"
+check "both have their verdicts" cmp "$work/joined" <(verdicts "$work/both.sqlite")
+refuses 'seed=5,6' fuzz "${options[@]}" --resume --out "$work/alone.d" --store "$work/both.sqlite"
+run 0 report "$work/both.sqlite" -o "$work/both.html"
+check "the page has both seeds" grep -q '5,6' "$work/both.html"
+
 # --- a job of three --------------------------------------------------------------------------------------------------
 store=$work/job/campaign-job.sqlite
 for rank in 1 2; do process $rank 3 --out "$work/job" & done

@@ -411,25 +411,74 @@ static void merge_refused(const struct fixture *f, const char *out_path, enum sf
   assert_int_equal(file_count(f), files);
 }
 
+static void resume_refused(const char *path, enum sf_status status, const char *says) {
+  const struct sf_store_options options = options_make(path, SF_STORE_RESUME);
+  struct sf_store *store = NULL;
+  struct sf_error error = {0};
+  assert_int_equal(sf_store_open(&store, &options, &error), status);
+  assert_non_null(strstr(error.text, says));
+}
+
+static void set_seed(const char *path, const char *seeds) {
+  char sql[120];
+  snprintf(sql, sizeof sql, "UPDATE meta SET value = replace(value, 'seed=7', 'seed=%s') WHERE key = 'campaign'", seeds);
+  execute(path, sql);
+}
+
+/* Campaigns of different seeds keep their cases apart; joined stores can be joined again, in another order. */
+static void test_store_merge_seeds_stay_apart(void **state) {
+  const struct fixture *f = *state;
+  const char *const inputs[] = {f->path, f->other};
+  struct sf_store_merge_report report;
+  char seeds[16];
+  store_make(f->path, 0, 10, 4, "s");
+  store_make(f->other, 0, 12, 3, "s");
+  set_seed(f->other, "8");
+  assert_int_equal(sf_store_merge(&report, f->joined, inputs, 2, false, NULL), SF_OK);
+  assert_int_equal(report.verdicts, 22);
+  assert_int_equal(report.duplicates + report.conflicts, 0);
+  assert_int_equal(report.campaigns, 2);
+  assert_string_equal(report.seeds, "7,8");
+  integrity_is_ok(f->joined);
+  resume_refused(f->joined, SF_EUSAGE, "\"seed=7,8\", not \"seed=7\"");
+
+  for (int i = 0; i < 2; i++) sf_store_remove_files(inputs[i]);
+  assert_int_equal(rename(f->joined, f->other), 0);
+  store_make(f->path, 0, 5, 2, "t");
+  set_seed(f->path, "8");
+  assert_int_equal(sf_store_merge(&report, f->joined, inputs, 2, false, NULL), SF_OK);
+  assert_int_equal(report.verdicts, 22);
+  assert_int_equal(report.duplicates, 3);
+  assert_int_equal(report.conflicts, 2); /* cases 2 and 3 of seed 8 */
+  struct sf_store *store = open_ok(f->joined, SF_STORE_READ);
+  struct sf_store_finding finding;
+  bool found = false;
+  sf_store_seeds(seeds, sizeof seeds, store);
+  assert_string_equal(seeds, "8,7");
+  assert_int_equal(sf_store_find(store, &finding, &found, "s", NULL), SF_OK);
+  assert_int_equal(finding.index, SF_STORE_SEED_CASES + 4); /* of seed 7, which comes second now */
+  assert_int_equal(finding.count, 1); /* that of seed 8 is one of the conflicts */
+  sf_store_close(store);
+  assert_int_equal(query(f->joined, "SELECT count(*) FROM verdict WHERE idx < 12"), 12);
+  assert_int_equal(query(f->joined, "SELECT count(*) FROM verdict WHERE idx BETWEEN 1000000000 AND 1000000009"), 10);
+  assert_int_equal(query(f->joined, "SELECT idx FROM verdict WHERE signature = 's'"), 1000000004);
+
+  sf_store_remove_files(f->joined);
+  execute(f->path, "UPDATE meta SET value = replace(value, 'seed=8', 'seed=8x') WHERE key = 'campaign'");
+  merge_refused(f, f->joined, SF_EINPUT, "damaged: seed \"8x\"", 2);
+}
+
 static void test_store_merge_refusals_leave_nothing(void **state) {
   const struct fixture *f = *state;
   store_make(f->path, 0, 10, 4, "s");
   merge_refused(f, f->joined, SF_ENOTFOUND, "two.sqlite", 1);
   struct sf_store_options options = options_make(f->other, SF_STORE_CREATE);
-  options.campaign = "seed=8\nbackend=sim\nmax-ranks=8\n";
+  options.campaign = "seed=8\nbackend=mpi\nmax-ranks=8\n";
   struct sf_store *store = NULL;
   assert_int_equal(sf_store_open(&store, &options, NULL), SF_OK);
   sf_store_close(store);
-  merge_refused(f, f->joined, SF_EUSAGE, "\"seed=8\", not \"seed=7\"", 2);
+  merge_refused(f, f->joined, SF_EUSAGE, "\"backend=mpi\", not \"backend=sim\"", 2);
   merge_refused(f, f->path, SF_EUSAGE, "exists already", 2);
-}
-
-static void resume_refused(const char *path, const char *says) {
-  const struct sf_store_options options = options_make(path, SF_STORE_RESUME);
-  struct sf_store *store = NULL;
-  struct sf_error error = {0};
-  assert_int_equal(sf_store_open(&store, &options, &error), SF_EINPUT);
-  assert_non_null(strstr(error.text, says));
 }
 
 /* What somebody wrote into a store is one line, whoever reads it. */
@@ -462,7 +511,7 @@ static void test_store_damaged_rows_are_refused(void **state) {
     store_make(f->other, 0, 10, 4, "s");
     execute(f->other, rows[i].change);
     merge_refused(f, f->joined, SF_EINPUT, rows[i].says, 2);
-    if (rows[i].of_cases) resume_refused(f->other, rows[i].says);
+    if (rows[i].of_cases) resume_refused(f->other, SF_EINPUT, rows[i].says);
     sf_store_remove_files(f->path);
     sf_store_remove_files(f->other);
   }
@@ -547,6 +596,7 @@ int main(void) {
       STORE_TEST(test_store_summarise_counts_every_kind),
       STORE_TEST(test_store_merge_joins_and_counts_duplicates),
       STORE_TEST(test_store_merge_joins_the_pairs_that_ran),
+      STORE_TEST(test_store_merge_seeds_stay_apart),
       STORE_TEST(test_store_row_of_many_counts_each_case_and_leaves_holes),
       STORE_TEST(test_store_merge_rows_of_many_cut_otherwise),
       STORE_TEST(test_store_merge_conflict_is_reported_first_kept),
