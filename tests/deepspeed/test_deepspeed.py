@@ -6,7 +6,7 @@ import sys
 import tempfile
 import unittest
 
-from target_cases import Program, known_cases, outcomes, place_of
+from target_cases import Program, known_cases, outcomes, outcomes_of, place_of
 
 CORPUS = "corpus/regress/deepspeed"
 WORKER = f"{sys.executable} -m deepspeed_target"
@@ -73,19 +73,23 @@ serving.serve()
 
 
 class Cases(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.known = known_cases(CORPUS)
+        cls.seen = outcomes_of(WORKER, right=RIGHT, refused=[case for case, _ in REFUSED], known=[case["framework"] for case in cls.known.values()])
+
     def test_right_cases_pass(self):
-        for given, seen in zip(RIGHT, outcomes(WORKER, RIGHT)):
+        for given, seen in zip(RIGHT, self.seen["right"]):
             self.assertEqual(seen["verdict"], "PASS", (given, seen))
 
     def test_what_deepspeed_does_not_support_is_skipped(self):
-        for (given, reason), seen in zip(REFUSED, outcomes(WORKER, [case for case, _ in REFUSED])):
+        for (given, reason), seen in zip(REFUSED, self.seen["refused"]):
             self.assertEqual(seen["verdict"], "SKIP", (given, seen))
             self.assertIn(reason, seen["reason"])
 
     def test_known_bugs(self):
-        cases = known_cases(CORPUS)
-        self.assertGreaterEqual(len(cases), 19)
-        for (name, case), seen in zip(cases.items(), outcomes(WORKER, [case["framework"] for case in cases.values()])):
+        self.assertGreaterEqual(len(self.known), 19)
+        for (name, case), seen in zip(self.known.items(), self.seen["known"]):
             kind, module = place_of(case)
             self.assertEqual(seen["verdict"], "FINDING", name)
             if seen["class"] == "crash":

@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 import sets
+from megatron_core_target import shims
 
 # Prints which names are torch's own after the shims, and whether CUDA was touched. The check for a GPU is left out.
 NAMES = """
@@ -26,23 +28,10 @@ print(json.dumps({"own": sorted(name for name, of in names.items() if of() is be
                   "touched": torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork(), "backend": devices.backend()}))
 """
 
-# Prints the package's options that a GPU changes, of activations given as [activation, gated, bias, experts].
-OPTIONS = """
-import json, sys
-from megatron_core_target import shims
-shims.install_torch()
-shims.install_megatron()
-from megatron_core_target import model
-model.devices.on_cuda = lambda: True
-def fixed(activation, gated, bias, experts):
-    return model._fixed({"activation_func": model.ACTIVATIONS[activation], "gated_linear_unit": gated, "add_bias_linear": bias, "num_moe_experts": experts})
-print(json.dumps([fixed(*one) for one in json.loads(sys.argv[1])]))
-"""
 
-
-def run_python(text, *arguments, device):
+def run_python(text, device):
     environment = {**os.environ, "SHARDFUZZ_DEVICE": device}
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", text, *arguments], env=environment, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", text], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -61,10 +50,15 @@ class CudaTest(unittest.TestCase):
         self.assertTrue(found["coalescing"].startswith("megatron_core_target"))
 
     def test_activations_on_cuda_are_fused_where_the_package_admits_it(self):
+        shims.install_torch()
+        shims.install_megatron()
+        from megatron_core_target import model
         rows = [(["silu", True, False, None], True), (["silu", True, False, 4], True), (["silu", False, True, None], False),
                 (["gelu", True, False, None], True), (["gelu", False, True, None], True), (["gelu", False, False, None], False),
                 (["gelu", True, False, 4], False), (["relu", True, True, None], False)]
-        options = run_python(OPTIONS, json.dumps([row for row, _ in rows]), device="cpu")
+        with mock.patch.object(model.devices, "on_cuda", lambda: True):
+            options = [model._fixed({"activation_func": model.ACTIVATIONS[activation], "gated_linear_unit": gated, "add_bias_linear": bias,
+                                     "num_moe_experts": experts}) for (activation, gated, bias, experts), _ in rows]
         self.assertEqual([one["bias_activation_fusion"] for one in options], [fused for _, fused in rows])
         self.assertEqual({(one["bias_dropout_fusion"], one["use_cpu_initialization"]) for one in options}, {(True, False)})
 

@@ -18,18 +18,21 @@ PROGRAM = os.environ.get("SHARDFUZZ", "build/shardfuzz")
 WORKER = shlex.join([sys.executable, "-W", "ignore", str(pathlib.Path(__file__).with_name("planted.py"))])
 EXPERTS = {"num_moe_experts": 4}
 CLEAN = {
-    "tp-gated-qk-norm": {"layout": {"tp": 2}, "model": {"gated_linear_unit": True, "activation_func": "silu", "num_query_groups": 2, "qk_layernorm": True}},
+    "tp-gated-qk-norm": {"layout": {"tp": 2}, "model": {"gated_linear_unit": True, "activation_func": "silu", "num_query_groups": 2, "qk_layernorm": True,
+                                                          "attention_output_gate": True}},
     "tp-sp-bf16-rms-norm": {"layout": {"tp": 2, "sp": True}, "precision": "bf16", "model": {"normalization": "RMSNorm"}},
-    "cp-per-token-learned": {"layout": {"cp": 2}, "loss": "per_token", "data": {"loss_mask": "uneven"}, "model": {"position_embedding_type": "learned_absolute"}},
-    "dp-distributed-optimizer": {"layout": {"dp": 2, "distributed_optimizer": True, "bucket_size": 500}, "steps": 2},
+    "cp-per-token-learned": {"layout": {"cp": 2}, "loss": "per_token", "data": {"loss_mask": "uneven", "documents": 3},
+                             "model": {"position_embedding_type": "learned_absolute", "num_query_groups": 1, "add_qkv_bias": True}},
+    "dp-distributed-optimizer": {"layout": {"dp": 2, "distributed_optimizer": True, "overlap_grad_reduce": True, "bucket_size": 500}, "microbatches": 4, "steps": 2},
     "pp-vpp-tied": {"layout": {"pp": 2, "vpp": 2}, "model": {"num_layers": 4, "share_embeddings_and_output_weights": True}},
     "pp-mtp-recompute": {"layout": {"pp": 2}, "model": {"num_layers": 2, "mtp_num_layers": 1, "recompute_granularity": "full"}},
     "tp-recompute-norms": {"layout": {"tp": 2}, "model": {"recompute_granularity": "selective", "recompute_modules": "layernorm"}},
     "ep-groups-bf16": {"layout": {"dp": 2, "ep": 2}, "precision": "bf16", "model": dict(EXPERTS, moe_router_num_groups=2, moe_router_group_topk=1)},
+    "ep-shared-expert": {"layout": {"dp": 2, "ep": 2}, "model": dict(EXPERTS, moe_shared_expert_intermediate_size=16, moe_z_loss_coeff=0.1)},
     "etp-aux-loss": {"layout": {"tp": 2, "sp": True, "etp": 2}, "model": dict(EXPERTS, moe_router_load_balancing_type="seq_aux_loss", moe_aux_loss_coeff=0.5)},
     "etp-overlapped-shared-expert": {"layout": {"tp": 2, "sp": True, "etp": 2},
                                      "model": dict(EXPERTS, moe_shared_expert_intermediate_size=16, moe_shared_expert_overlap=True)},
-    "cp-latent-attention": {"layout": {"cp": 2}, "model": {"multi_latent_attention": True, "q_lora_rank": 8, "qk_layernorm": True}},
+    "cp-latent-attention": {"layout": {"cp": 2}, "model": {"multi_latent_attention": True, "q_lora_rank": 8, "qk_layernorm": True, "normalization": "RMSNorm"}},
     "tp-sp-linear-attention": {"layout": {"tp": 2, "sp": True}, "model": {"num_layers": 2, "experimental_attention_variant": "gated_delta_net"}},
 }
 

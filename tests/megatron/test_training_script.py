@@ -3,6 +3,7 @@ by a reference that is made of the parallel run's tensors."""
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,18 @@ def training(ranks, *options):
 def alone(*options):
     """On one rank, without the launcher, which takes longer to start than the script."""
     return ["env", "RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=localhost", "MASTER_PORT=0", sys.executable, "-W", "ignore", SCRIPT, *options]
+
+
+def call_ranks(ranks, *options):
+    """As training, and faster: without the launcher."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    running = [subprocess.Popen([sys.executable, "-W", "ignore", SCRIPT, *options], stderr=subprocess.PIPE, text=True,
+                                env=dict(ENVIRONMENT, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="localhost", MASTER_PORT=port))
+               for rank in range(ranks)]
+    said = [process.communicate()[1] for process in running]
+    assert not any(process.returncode for process in running), said
 
 
 def call(*command, codes=(0,)):
@@ -51,7 +64,7 @@ class TrainingScriptTest(unittest.TestCase):
         layouts = {"experts": (4, "--tp", "2", "--sp", "--ep", "2", "--distributed-optimizer"), "stages": (2, "--pp", "2"),
                    "wrong": (2, "--tp", "2", "--sp", "--forget-norms")}
         for name, (ranks, *options) in layouts.items():
-            call(*training(ranks, "--experts", *options, "--trace", self.at(name)))
+            call_ranks(ranks, "--experts", *options, "--trace", self.at(name))
         for name in ("experts", "stages"):
             with self.subTest(name):
                 result = verdict(self.at("reference"), self.at(name))

@@ -13,7 +13,7 @@ from megatron_core_target.fields import with_value
 from megatron_core_target.rules import refusals
 from megatron_core_target.serving import description
 
-DRAWN = int(os.environ.get("SHARDFUZZ_DRAWN", "8"))      # cases that the real package runs, per number of ranks
+DRAWN = int(os.environ.get("SHARDFUZZ_DRAWN", "3"))      # cases that the real package runs, per number of ranks
 
 
 def small(**fields):

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import unittest
 
-from target_cases import SHARDFUZZ, Program, complete, known_cases, outcomes, place_of, run_text
+from target_cases import SHARDFUZZ, Program, complete, known_cases, outcomes_of, place_of, run_text
 from torch_train_target import fields
 
 CORPUS = "corpus/regress/torch-train"
@@ -20,22 +20,28 @@ serving.serve()
 """
 
 
+SOUND = [
+    {"layout": {"dp": 2}, "parallel": {"zero1": True}, "steps": 2, "optimizer": {"name": "adam", "clip": 0.5}, "data": {"ignored": True}},
+    {"layout": {"dp": 2, "fsdp": 2}, "dtype": "bfloat16", "data": {"microbatches": 2}, "parallel": {"lazy_sync": "always"}},
+    {"layout": {"tp": 2}, "parallel": {"sequence": True}, "model": {"skip": True}},
+    {"layout": {"pp": 2}, "parallel": {"schedule": "zbv"}, "model": {"layers": 4}, "data": {"microbatches": 4}, "optimizer": {"clip": 0.5}},
+    {"layout": {"pp": 2}, "parallel": {"schedule": "1f1b"}, "recompute": "block", "data": {"microbatches": 3}},
+    {"layout": {"dp": 2}, "steps": 3, "optimizer": {"name": "adamw"}, "checkpoint": {"before": 2, "into": "fsdp"}},
+]
+
+
 class Training(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.known = known_cases(CORPUS)
+        cls.seen = outcomes_of(WORKER, sound=SOUND, known=[case["framework"] for case in cls.known.values()])
+
     def test_sound_layouts_pass(self):
-        cases = [
-            {"layout": {"dp": 2}, "parallel": {"zero1": True}, "steps": 2, "optimizer": {"name": "adam", "clip": 0.5}, "data": {"ignored": True}},
-            {"layout": {"dp": 2, "fsdp": 2}, "dtype": "bfloat16", "data": {"microbatches": 2}, "parallel": {"lazy_sync": "always"}},
-            {"layout": {"tp": 2}, "parallel": {"sequence": True}, "model": {"skip": True}},
-            {"layout": {"pp": 2}, "parallel": {"schedule": "zbv"}, "model": {"layers": 4}, "data": {"microbatches": 4}, "optimizer": {"clip": 0.5}},
-            {"layout": {"pp": 2}, "parallel": {"schedule": "1f1b"}, "recompute": "block", "data": {"microbatches": 3}},
-            {"layout": {"dp": 2}, "steps": 3, "optimizer": {"name": "adamw"}, "checkpoint": {"before": 2, "into": "fsdp"}},
-        ]
-        for case, seen in zip(cases, outcomes(WORKER, cases)):
+        for case, seen in zip(SOUND, self.seen["sound"]):
             self.assertEqual(seen["verdict"], "PASS", (case, seen))
 
     def test_known_bugs(self):
-        cases = known_cases(CORPUS)
-        for (name, case), seen in zip(cases.items(), outcomes(WORKER, [case["framework"] for case in cases.values()])):
+        for (name, case), seen in zip(self.known.items(), self.seen["known"]):
             self.assertEqual(seen["verdict"], "FINDING", name)
             self.assertIn(f"/{place_of(case)[0]}/", seen["first"], name)
 

@@ -7,7 +7,7 @@ import tempfile
 import unittest
 
 import transformers_target
-from target_cases import known_cases, outcomes
+from target_cases import known_cases, outcomes, outcomes_of
 from transformers import LlamaConfig, Qwen2MoeConfig
 from transformers_target import shapes
 from transformers_target.fields import FIELDS
@@ -34,20 +34,27 @@ class Settings(unittest.TestCase):
         self.assertIsNone(shapes._per_layer([1.0, 1.0], 4, 2))
 
 
+EXPERTS = {"model": {"type": "ernie4_5_moe"}}
+RIGHT = [{"layout": {"tp": 2, "dp": 2, "reduce": "last"}, "train": {"microbatches": 2, "clip": 0.5, "steps": 2}, "data": {"mask": "rows"}},
+         {"layout": {"tp": 4}, "model": {"tied": True}, "train": {"optimizer": "adamw", "checkpointing": True}},
+         {"layout": {"tp": 2, "load": "shards"}, "train": {"loss": "labels"}}, {"layout": {"dp": 2, "load": "other layout"}},
+         {**EXPERTS, "layout": {"tp": 2, "ep": 2}}, {**EXPERTS, "layout": {"dp": 2, "ep": 2}, "train": {"loss": "labels"}},
+         {**EXPERTS, "layout": {"tp": 2, "dp": 2, "ep": 4, "load": "same layout"}}]
+
+
 class Cases(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.known = known_cases(CORPUS)
+        cls.seen = outcomes_of(WORKER, right=RIGHT, known=[case["framework"] for case in cls.known.values()],
+                               refused=[{"model": {"type": "openai_privacy_filter"}, "layout": {"tp": 2}}])
+
     def test_right_layouts_pass(self):
-        experts = {"model": {"type": "ernie4_5_moe"}}
-        steps = {"microbatches": 2, "clip": 0.5, "steps": 2}
-        cases = [{"layout": {"tp": 2, "dp": 2, "reduce": "last"}, "train": steps, "data": {"mask": "rows"}},
-                 {"layout": {"tp": 4}, "model": {"tied": True}, "train": {"optimizer": "adamw", "checkpointing": True}},
-                 {"layout": {"tp": 2, "load": "shards"}, "train": {"loss": "labels"}}, {"layout": {"dp": 2, "load": "other layout"}},
-                 {**experts, "layout": {"tp": 2, "ep": 2}}, {**experts, "layout": {"dp": 2, "ep": 2}, "train": {"loss": "labels"}},
-                 {**experts, "layout": {"tp": 2, "dp": 2, "ep": 4, "load": "same layout"}}]
-        for case, seen in zip(cases, outcomes(WORKER, cases)):
+        for case, seen in zip(RIGHT, self.seen["right"]):
             self.assertEqual(seen["verdict"], "PASS", (case, seen))
 
     def test_what_transformers_refuses_is_skipped(self):
-        seen, = outcomes(WORKER, [{"model": {"type": "openai_privacy_filter"}, "layout": {"tp": 2}}])
+        seen, = self.seen["refused"]
         self.assertEqual(seen["verdict"], "SKIP")
         self.assertIn("has no `tp_plan`", seen["reason"])
 
@@ -65,9 +72,8 @@ class Cases(unittest.TestCase):
         self.assertEqual(seen["diagnosis"]["class"], "scale", seen)
 
     def test_known_bugs(self):
-        cases = known_cases(CORPUS)
-        self.assertGreaterEqual(len(cases), 10)
-        for (name, case), seen in zip(cases.items(), outcomes(WORKER, [case["framework"] for case in cases.values()])):
+        self.assertGreaterEqual(len(self.known), 10)
+        for (name, case), seen in zip(self.known.items(), self.seen["known"]):
             self.assertEqual(seen["verdict"], "FINDING", name)
             # Without a signature: memory that nobody wrote may be NaN or a number.
             kind, module = case["expect"].get("signature", "/act/mamba.out_proj").split("@")[0].split("/")[1:]

@@ -1,10 +1,4 @@
 """The worker of shardfuzz for DeepSpeed: shardfuzz fuzz --target deepspeed."""
-import sys
+from shardfuzz import worker
 
-from .serving import serve
-
-try:
-    serve()
-except RuntimeError as error:
-    print(f"deepspeed_target: {error}", file=sys.stderr)
-    sys.exit(2)
+worker.main(__package__)

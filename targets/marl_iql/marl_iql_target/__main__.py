@@ -1,10 +1,4 @@
-"""The worker of shardfuzz for marl_iql: shardfuzz fuzz --target open-clip."""
-import sys
+"""The worker of shardfuzz for torchrl: shardfuzz fuzz --target marl-iql."""
+from shardfuzz import worker
 
-from .serving import serve
-
-try:
-    serve()
-except RuntimeError as error:
-    print(f"marl_iql_target: {error}", file=sys.stderr)
-    sys.exit(2)
+worker.main(__package__)

@@ -2,7 +2,7 @@
 import gc
 import os
 
-from shardfuzz import worker
+from shardfuzz import worker, zygote
 from shardfuzz.megatron.layout import groups_of
 
 from . import undrawn
@@ -33,7 +33,8 @@ class Worker:
     """Answers run requests on this rank."""
 
     def __init__(self, strict):
-        preload()
+        with zygote.importing():
+            preload()
         from shardfuzz import gloo
         from . import shims
         from .session import Session

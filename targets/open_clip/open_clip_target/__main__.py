@@ -1,10 +1,4 @@
 """The worker of shardfuzz for open_clip: shardfuzz fuzz --target open-clip."""
-import sys
+from shardfuzz import worker
 
-from .serving import serve
-
-try:
-    serve()
-except RuntimeError as error:
-    print(f"open_clip_target: {error}", file=sys.stderr)
-    sys.exit(2)
+worker.main(__package__)

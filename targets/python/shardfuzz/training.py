@@ -18,7 +18,7 @@ from typing import Any, Callable, Optional, Sequence
 
 import torch
 
-from . import devices, gloo, worker, writer
+from . import devices, gloo, worker, writer, zygote
 from .anchors import Anchors
 from .perturb import KINDS, Perturbation
 from .tracer import State, Tracer
@@ -111,7 +111,8 @@ class _Worker:
     """Answers run requests on this rank. forget(): drops what a framework keeps of a world that is joined again."""
 
     def __init__(self, build, preload, forget):
-        preload()
+        with zygote.importing():
+            preload()
         self.build, self.world = build, gloo.World(os.environ["SHARDFUZZ_SOCKET"], forget)
         gc.collect()
         gc.freeze()  # what was imported: models are cycles, and each search for them would go through all of it

@@ -14,6 +14,7 @@ Needs neither torch nor NumPy. The worker is started by `shardfuzz worker CMD CA
 """
 import array
 import errno
+import importlib
 import json
 import os
 import socket
@@ -143,3 +144,15 @@ def serve(describe: dict, run: Callable[[dict, Callable[[], None]], None], scrip
             harness.say({"id": number, **answer(request, lambda asked, beat: {"script": script(asked["case"], asked.get("first", ""))}, None)})
         else:
             harness.say({"id": number, "error": f"there is no request {kind!r}"})
+
+
+def main(package: str) -> None:
+    """The program of a target's package (`python -m package`): calls serve() of its module `serving`. A worker that shardfuzz did not start ends with one line
+    and exit code 2."""
+    with zygote.importing():
+        serving = importlib.import_module(".serving", package)
+    try:
+        serving.serve()
+    except RuntimeError as error:
+        print(f"{package}: {error}", file=sys.stderr)
+        sys.exit(2)

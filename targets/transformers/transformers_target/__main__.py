@@ -1,10 +1,4 @@
 """The worker of shardfuzz for transformers: shardfuzz fuzz --target transformers."""
-import sys
+from shardfuzz import worker
 
-from .serving import serve
-
-try:
-    serve()
-except RuntimeError as error:
-    print(f"transformers_target: {error}", file=sys.stderr)
-    sys.exit(2)
+worker.main(__package__)
