@@ -4,6 +4,7 @@ from .operations import NAMES
 CHAIN = 4
 NONE = "none"
 AXES = ("tp", "dp")                                      # dimensions of the mesh; without the second where that is 1
+ARGUMENTS = {"dim": [0, -1, 1, -2, 2], "k": [1, 0, 2, 3, -1], "keepdim": [False, True]}   # that are no tensors
 PLACEMENTS = ["R", "S0", "S1", "S2", "S3", "P"]          # of a mesh dimension; a cut's dimension is taken modulo the tensor's
 
 
@@ -11,7 +12,7 @@ def _operation(number):
     """Fields of one operation of the chain, and where they do something."""
     name, before = f"op.{number}.name", f"op.{number - 1}.name"
     fields = {name: {"choices": NAMES if number == 1 else [NONE, *NAMES], "one_in": number, **({"needs": {before: NAMES}} if number > 2 else {})}}
-    for part, choices in {"dim": [0, -1, 1, -2, 2], "k": [1, 0, 2, 3, -1], "keepdim": [False, True], "other": ["same", "row", "column", "scalar"]}.items():
+    for part, choices in {**ARGUMENTS, "other": ["same", "row", "column", "scalar"]}.items():
         fields[f"op.{number}.{part}"] = {"choices": choices, "one_in": 3, **({"needs": {name: NAMES}} if number > 1 else {})}
     return fields
 
@@ -26,6 +27,8 @@ FIELDS = {
     "layout.dp": {"choices": [1, 2], "layout": True, "one_in": 4, "needs": {"layout.tp": [2, 4]}},
     **{f"{tensor}.{axis}": {"choices": PLACEMENTS, "layout": True, "one_in": 1 if tensor == "x" else 2, "needs": {f"layout.{axis}": [2, 4, 3, 8] if axis == "tp" else [2]}}
        for tensor in ("x", "y") for axis in AXES},
+    # Each operation is called once before it counts, with another value of this argument: DTensor keeps what it has worked out for a call.
+    "before.call_with_other": {"choices": [NONE, *ARGUMENTS], "layout": True, "one_in": 3},
     "seed": {"min": 0, "max": 1000000},
 }
 DESCRIBE = {"name": "torch-dtensor", "ranks": [f"layout.{axis}" for axis in AXES], "anchored": True, "simulates": True, "fields": FIELDS}

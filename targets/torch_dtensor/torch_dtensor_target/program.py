@@ -1,11 +1,14 @@
 """A case as a chain of operations: run on DTensors, or operation by operation on plain tensors that the candidate had."""
+import contextlib
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from shardfuzz.worker import Refused
 
-from .fields import AXES, CHAIN, NONE
+from .fields import ARGUMENTS, AXES, CHAIN, NONE
 from .operands import operand, values
 from .operations import OPERATIONS, STEPS, picks
 
@@ -21,6 +24,16 @@ class Operation:
         self.kind, self.number, self.seed = fields["name"], number, case["seed"]
         self.dim, self.k, self.keepdim, self.other = fields["dim"], fields["k"], fields["keepdim"], fields["other"]
         self.name = f"{number}.{self.kind.lstrip('~').replace('.', '-')}"
+
+    def before(self, case):
+        """The same operation with another value of an argument, which is called before this one; None: there is no such call."""
+        argument = case["before"]["call_with_other"]
+        if argument == NONE:
+            return None
+        other, choices = copy.copy(self), ARGUMENTS[argument]
+        setattr(other, argument, choices[(choices.index(getattr(self, argument)) + 1) % len(choices)])
+        other.name += ".before"
+        return other
 
     def run(self, x, make):
         """(resulting tensors, {name: operand}). make(name, whole): the operand as the expression gets it; whole() gives the logical tensor. Raises what torch
@@ -76,6 +89,11 @@ def act(operation, place, part=""):
     return f"s0/mb0/fwd/act/{operation.name}{part and '.' + part}{f':{place}' if place else ''}/0"
 
 
+def shape_of(operation, place, one):
+    """(name, tensor): the shape that a result says it has, behind its number of dimensions. A DTensor may say another one than its values have."""
+    return f"s0/mb0/fwd/scalar/{operation.name}.shape{f':{place}' if place else ''}/0", torch.tensor([one.ndim, *one.shape])
+
+
 def gradient_of(operation, name=""):
     return f"s0/mb0/bwd/act_grad/{operation.name}{f'.{name}' if name else ''}/0"
 
@@ -94,9 +112,12 @@ def run_candidate(case, ranks):
     steps, inputs = operations_of(case), []
     found.append((INPUT, x.detach()))
     for operation in steps:
+        call_before(case, operation, x, make)
         results, operands = operation.run(x, make)
         inputs += [(gradient_of(operation), x)] + [(gradient_of(operation, name), one) for name, one in operands.items()]
         found += [(act(operation, place), one.detach()) for place, one in enumerate(results)]
+        with ranks.outside():
+            found += [shape_of(operation, place, one) for place, one in enumerate(results)]
         x = _continued(case, results[0])
         if x is not results[0]:
             found.append((act(operation, 0, "to"), x.detach()))
@@ -108,6 +129,17 @@ def run_candidate(case, ranks):
             made = torch.autograd.grad([one for _, one in last], [one for _, one in inputs], given, allow_unused=True)
             found += [(name, gradient) for (name, _), gradient in zip(inputs, made) if gradient is not None]
     return found
+
+
+def call_before(case, operation, x, make):
+    """Calls the operation with another argument, and its backward; what that gives, also an error, does not count."""
+    other = operation.before(case)
+    if other is None:
+        return
+    with contextlib.suppress(Exception):
+        results, operands = other.run(x.detach().requires_grad_(x.requires_grad), make)
+        last = [one for one in results if is_differentiable(one)]
+        torch.autograd.grad(last, [one for one in operands.values() if is_differentiable(one)], [torch.ones_like(one) for one in last], allow_unused=True)
 
 
 def _continued(case, result):
@@ -137,6 +169,7 @@ def run_reference(case, anchored, moved):
             raise Refused(f"{operation.kind}: equal elements, among which it may pick any")
         results, operands = operation.run(x, lambda name, whole: _leaf(moved(whole()) if is_smooth else whole(), grads))
         found += [(act(operation, place), one.detach()) for place, one in enumerate(results)]
+        found += [shape_of(operation, place, one) for place, one in enumerate(results)]
         done.append((operation, x, results, operands))
         result = results[0].detach()
         x = _continued(case, result)

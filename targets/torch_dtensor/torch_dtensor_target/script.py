@@ -1,10 +1,12 @@
 """A stand-alone program for a finding: torch alone, the wrong number beside the right one."""
+import contextlib
+
 import torch
 
 from .fields import AXES
 from .operands import STEP
 from .operations import OPERATIONS
-from .program import act, first_tensor, gradient_for, gradient_of, is_differentiable, operations_of
+from .program import act, first_tensor, gradient_for, gradient_of, is_differentiable, operations_of, shape_of
 
 _TEMPLATE = '''"""Found by shardfuzz: {summary}
 
@@ -93,6 +95,22 @@ def _placements(case, tensor, dims):
     return "[" + ", ".join(texts) + "]"
 
 
+def _call_before(case, operation, x):
+    """The lines of the call with another argument, if the case has one."""
+    other, lines = operation.before(case), []
+    if other is None:
+        return lines
+
+    def make(name, whole):
+        full = whole()
+        lines.append(f"{name.rsplit('.', 1)[1]} = make({_text(full)}, {_placements(case, 'y', full.ndim)})")
+        return full
+    with contextlib.suppress(Exception):
+        other.run(x.detach(), make)
+    return [*lines, f"d, k, keep = {other.dim % x.ndim if x.ndim else 0}, {other.k}, {other.keepdim}", "try:", f"    tensors_of({OPERATIONS[other.kind]})",
+            "except Exception:", "    pass"]
+
+
 def script(case, first):
     """The program that shows the tensor `first` of a complete case. ValueError: the case has no such tensor."""
     lines, known, grads = [], {}, case["backward"]
@@ -100,6 +118,7 @@ def script(case, first):
     lines.append(f"x = x1 = make({_text(x.detach())}, {_placements(case, 'x', x.ndim)})")
     for operation in operations_of(case):
         number, made = operation.number, []
+        lines += _call_before(case, operation, x)
 
         def make(name, whole):
             full = whole()
@@ -114,8 +133,9 @@ def script(case, first):
             known[gradient_of(operation, name)] = f"{name}{number}"
         lines.append(f"d, k, keep = {operation.dim % x.ndim if x.ndim else 0}, {operation.k}, {operation.keepdim}")
         lines.append(f"out{number} = tensors_of({OPERATIONS[operation.kind]})")
-        for place in range(len(results)):
+        for place, one in enumerate(results):
             known[act(operation, place)] = f"out{number}[{place}]"
+            known[shape_of(operation, place, one)[0]] = f"torch.tensor([out{number}[{place}].ndim, *out{number}[{place}].shape])"
         cast = "" if results[0].dtype.is_floating_point else f".to(torch.{case['dtype']})"
         known[act(operation, 0, "to")] = "x"
         lines.append(f"x = out{number}[0]{cast}")

@@ -6,7 +6,7 @@ import os
 import signal
 import warnings
 
-from shardfuzz import worker
+from shardfuzz import worker, zygote
 
 from .fields import AXES, DESCRIBE
 
@@ -60,7 +60,8 @@ class Worker:
     """Answers run requests: alone for all simulated ranks, or for one rank of several processes."""
 
     def __init__(self):
-        preload()
+        with zygote.importing():
+            preload()
         import torch.distributed as dist
         self.rank, self.count = worker.place()
         if self.count > 1:
@@ -86,7 +87,9 @@ class Worker:
         """A case that DTensor refuses with an error is not supported. Plain tensors run first: what they refuse, DTensor takes much longer to refuse."""
         plain(case)
         from shardfuzz import writer
+        from torch.distributed.tensor.debug import _clear_sharding_prop_cache
         from .program import recordable, run_candidate
+        _clear_sharding_prop_cache()  # what DTensor keeps of a case would make another one depend on it
         ranks, entries = self.ranks(*(case["layout"][axis] for axis in AXES)), {}
         try:
             with limited(), ranks.entered():

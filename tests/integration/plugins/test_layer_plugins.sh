@@ -4,7 +4,7 @@
 source tests/integration/common.bash
 plugins=$build/plugins
 export OMP_NUM_THREADS=1
-small=(--max-ranks 2 --set layout.tp=2 --set model.layers=1 --set train.steps=1 --set moe.experts=0 --seed 3 --shrink-budget 25 --json)
+small=(--max-ranks 2 --set layout.tp=2 --set model.layers=1 --set train.steps=1 --set moe.experts=0 --seed 3 --shrink-budget 6 --json)
 
 # NAME SIGNATURE ARGUMENT...: the only findings of a small campaign are of this module and kind, or of modules whose folders are named like $also
 found() {

@@ -4,8 +4,8 @@
 source tests/integration/common.bash
 
 kills=6
-campaign=(fuzz --seed 21 --jobs 2 --max-ranks 4 --shrink-budget 30 --set model.layers=1..2 --set train.steps=1..2
-  --plant canary-crash --plant rowparallel-bias-xtp --plant canary-mismatch --plant attn-dq-wrong --plant p2p-free-before-sent)
+campaign=(fuzz --seed 21 --jobs 2 --max-ranks 4 --shrink-budget 8 --set model.layers=1..2 --set train.steps=1..2
+  --plant canary-crash --plant rowparallel-bias-xtp --plant canary-mismatch)
 # Everything that a campaign starts stays in its session. (What is dead and only not yet collected does not count.)
 left_over() { ps -s "$1" -o pid=,stat=,args= | awk '$2 !~ /^Z/'; }
 # SIGNAL SECONDS ARGUMENT...: starts it, ends it after so long, waits for its processes.
@@ -33,7 +33,7 @@ files() { (cd "$1" && find . -type f -exec sh -c 'echo "$1"; sed "s|$2/||" "$1"'
 RANDOM=20260
 signals=(KILL TERM)
 for ((kill = 0; kill < kills; kill++)); do
-  start_and_end "${signals[kill % 2]}" "$((RANDOM % 2)).$(printf "%03d" $((RANDOM % 500 + 20)))" "${campaign[@]}" --cases 100000 --resume --store "$work/killed.sqlite" --out "$work/killed"
+  start_and_end "${signals[kill % 2]}" "0.$(printf "%03d" $((RANDOM % 600 + 20)))" "${campaign[@]}" --cases 100000 --resume --store "$work/killed.sqlite" --out "$work/killed"
 done
 # Workers in an endless loop of the code under test, and their shrinking children, end as well.
 start_and_end KILL 1 fuzz --plant canary-hang --jobs 2 --deadline 60s --out "$work/hang"
