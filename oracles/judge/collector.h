@@ -114,6 +114,7 @@ struct sf_collector {
   struct sf_case c; /* only for what no layout changes: see the slot's layout */
   struct sf_expectations *expectations;
   bool rounds_alike;     /* sf_collector_rounds_alike */
+  bool is_quick;         /* sf_collector_be_quick */
   bool is_anchored;      /* `expectations` are what the reference makes of the candidate's tensors (sf_collector_anchor) */
   struct sf_given given; /* the tensors collected, for the reference */
   struct sf_expectations
@@ -244,7 +245,6 @@ struct sf_judging {
   int32_t finding_count, finding_capacity;
   struct sf_tensor_result *results;
   int32_t result_count;
-  enum sf_level last;      /* of the draws that decide what is a finding: FULL, or SURE */
   double *row_scratch;     /* rows of the tallest tensor */
   int32_t overflow_step;   /* end to end: the first in which rounding decides what is finite; INT32_MAX: none */
   struct sf_finding spare; /* takes what did not fit */

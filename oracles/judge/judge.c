@@ -330,6 +330,8 @@ static enum sf_status judging_create(struct sf_judging *out, struct sf_collector
   return SF_OK;
 }
 
+void sf_collector_be_quick(struct sf_collector *collector, bool quick) { collector->is_quick = quick; }
+
 enum sf_status sf_judge(struct sf_collector *collector, bool complete, struct sf_judgement *out) {
   if (collector->status != SF_OK) return collector->status;
   sf_arena_reset(collector->of_judgement);

@@ -10,7 +10,9 @@
 #include <math.h>
 #include <string.h>
 
-static const double FAR = 1.5; /* times the bound: more perturbed runs do not clear such a tensor */
+/* Times the bound: a tensor that is further away after the perturbed runs of a level is not cleared by more of them. Below FULL that is
+ * likely, and enough for a quick judgement alone. */
+static const double FAR[SF_LEVEL_COUNT] = {[SF_LEVEL_FIRST] = 6, [SF_LEVEL_SECOND] = 3, [SF_LEVEL_FULL] = 1.5, [SF_LEVEL_SURE] = 1.5};
 
 struct tolerances {
   struct sf_judging *judging;
@@ -169,9 +171,9 @@ static struct look look_at(const struct tolerances *t, const struct sf_tensor_re
 
 static bool is_cleared(const struct look *look) { return !look->comparison.flagged && look->replicas <= 1; }
 
-static bool is_near(const struct look *look) {
+static bool is_near(const struct look *look, double far) {
   const double share = fmax(look->comparison.fro_ratio / sf_factors.fro, look->comparison.row_ratio / sf_factors.row_isolated);
-  return (!look->comparison.flagged || !(share > FAR)) && !(look->replicas > FAR);
+  return (!look->comparison.flagged || !(share > far)) && !(look->replicas > far);
 }
 
 static void result_fill(struct sf_tensor_result *result, const struct look *look, enum sf_level level) {
@@ -192,7 +194,7 @@ static int32_t look_again(struct tolerances *t) {
     const struct look look = look_at(t, t->left[i]);
     result_fill(t->left[i], &look, t->level);
     if (is_cleared(&look)) continue;
-    near += is_near(&look);
+    near += is_near(&look, FAR[t->level]);
     t->left[left++] = t->left[i];
   }
   t->count = left;
@@ -255,8 +257,9 @@ enum sf_status sf_judge_tolerances(struct sf_judging *judging) {
   if (status == SF_OK) status = begin(&t);
   /* With no perturbed run at first, since they only widen what the floors allow. */
   if (status == SF_OK) status = look_first(&t);
+  const enum sf_level least = judging->collector->is_quick ? SF_LEVEL_FIRST : SF_LEVEL_FULL;
   for (int32_t near = t.count; status == SF_OK && t.count > 0 && t.level < SF_LEVEL_SURE;) {
-    if (near == 0 && t.level >= SF_LEVEL_FULL) break;
+    if (near == 0 && t.level >= least) break;
     status = raise_left(&t, ++t.level);
     if (status == SF_OK) near = look_again(&t);
   }

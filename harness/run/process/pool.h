@@ -50,6 +50,7 @@ struct sf_job {
   bool diagnose;                       /* RUN: a finding gets its diagnosis too. SHRINK: always, of the case that is shown */
   bool flat_bound;                     /* RUN, simulated ranks: what the flat bound says of it too */
   bool thorough;                       /* RUN, of a framework: a finding is judged by all perturbed runs */
+  bool quick;                          /* RUN, of layers: one that is far beyond its bound is judged by few of them */
   bool was_hang;                       /* SHRINK: confirm with ten times the deadline */
   int32_t suspect_count; /* SHRINK: smallest cases of findings with this key; what fails no more without one of them is not shrunk again */
   const struct sf_case *suspects; /* borrowed until the job is done; they go to the process behind the job, which has to be small */

@@ -21,18 +21,20 @@ struct shrink_loop {
   char *steps;            /* SF_STEPS_TEXT */
   int32_t trials;         /* of shrinking, run so far */
   bool out_of_time;       /* shrink_until has passed */
+  bool quick;             /* candidates are judged quickly (struct sf_job) */
 };
 
 /* Runs c in the pool's process; false when the pool itself failed. shrink_key: "", or the culprit to look for. script: NULL; or
- * SF_SCRIPT_TEXT bytes for a framework's script, and the case is diagnosed too. thorough: as of a job. */
-static bool run_case(struct sf_pool *pool, const struct sf_case *c, const char *shrink_key, double deadline, bool thorough, char *script,
-                     struct sf_outcome *outcome) {
+ * SF_SCRIPT_TEXT bytes for a framework's script, and the case is diagnosed too. thorough, quick: as of a job. */
+static bool run_case(struct sf_pool *pool, const struct sf_case *c, const char *shrink_key, double deadline, bool thorough, bool quick,
+                     char *script, struct sf_outcome *outcome) {
   static struct sf_job job;
   static struct sf_job_result result;
   memset(&job, 0, sizeof job);
   job.kind = SF_JOB_RUN;
   job.diagnose = script != NULL;
   job.thorough = thorough;
+  job.quick = quick;
   job.deadline = deadline;
   job.c = *c;
   snprintf(job.shrink_key, sizeof job.shrink_key, "%s", shrink_key);
@@ -52,7 +54,7 @@ static bool fails_in_the_same_way(struct shrink_loop *loop, const struct sf_case
   struct sf_outcome outcome;
   const bool ends_processes = sf_class_cuts_off(loop->last.cls);
   for (int attempt = 0; attempt < CANDIDATE_ATTEMPTS; attempt++) {
-    if (!run_case(loop->pool, c, loop->job->shrink_key, loop->deadline, false, NULL, &outcome)) return false;
+    if (!run_case(loop->pool, c, loop->job->shrink_key, loop->deadline, false, loop->quick, NULL, &outcome)) return false;
     if (ends_processes || outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING || !sf_class_cuts_off(outcome.cls)) break;
   }
   if (!same_failure(&outcome, loop->job->shrink_key)) return false;
@@ -105,7 +107,7 @@ static void name_culprit(struct shrink_loop *loop, struct sf_job *job, struct sf
       !(found->ratio < NEAR_NOISE))
     return;
   alone.mode = SF_MODE_ISOLATED;
-  if (sf_case_validate(&alone, NULL) != SF_OK || !run_case(loop->pool, &alone, "", loop->deadline, false, NULL, &outcome)) return;
+  if (sf_case_validate(&alone, NULL) != SF_OK || !run_case(loop->pool, &alone, "", loop->deadline, false, false, NULL, &outcome)) return;
   if (outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING) return;
   job->c = result->min = alone;
   result->min_outcome = outcome;
@@ -113,15 +115,32 @@ static void name_culprit(struct shrink_loop *loop, struct sf_job *job, struct sf
 }
 
 /* Runs the shrunk case once more, to diagnose it. A failure here changes no verdict. Failures that break a launcher's ranks leave no traces
- * to look at, and another run would start a new set and might wait for its deadline. */
-static void diagnose(struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_job_result *result) {
+ * to look at, and another run would start a new set and might wait for its deadline. False: it ran to its end and did not fail so. */
+static bool diagnose(struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_job_result *result) {
   struct sf_outcome outcome;
-  if (result->min_outcome.cls == SF_CLASS_HANG || sf_class_cuts_off(result->min_outcome.cls)) return;
-  if (options->launcher && sf_outcome_breaks_ranks(&result->min_outcome)) return;
-  if (!run_case(loop->pool, &result->min, loop->job->shrink_key, loop->deadline, true, result->script, &outcome) ||
-      !same_failure(&outcome, loop->job->shrink_key))
-    return;
-  result->min_outcome.diagnosis = outcome.diagnosis;
+  if (result->min_outcome.cls == SF_CLASS_HANG || sf_class_cuts_off(result->min_outcome.cls)) return true;
+  if (options->launcher && sf_outcome_breaks_ranks(&result->min_outcome)) return true;
+  if (!run_case(loop->pool, &result->min, loop->job->shrink_key, loop->deadline, true, false, result->script, &outcome)) return true;
+  if (same_failure(&outcome, loop->job->shrink_key))
+    result->min_outcome = outcome;
+  else
+    return !sf_outcome_ran_to_its_end(&outcome);
+  return true;
+}
+
+/* Shrinks by quick judgements. If the smallest case does not fail when it is judged with all perturbed runs, shrinks again, with them. */
+static void shrink_and_diagnose(struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_job_result *result) {
+  const struct sf_case first = result->min;
+  const struct sf_outcome outcome = result->min_outcome;
+  loop->quick = true;
+  shrink(loop, options, result);
+  if (diagnose(loop, options, result)) return;
+  loop->quick = false;
+  *loop->steps = '\0';
+  result->min = first;
+  result->min_outcome = outcome;
+  shrink(loop, options, result);
+  diagnose(loop, options, result);
 }
 
 /* --- contrast ---------------------------------------------------------------------------------------------------- */
@@ -147,7 +166,7 @@ static bool ask(void *ctx, enum sf_contrast_answer *answer, const struct sf_case
   struct sf_outcome outcome;
   if (job->contrast_until > 0 && sf_clock_seconds() >= job->contrast_until)
     loop->cut = TIME_IS_OVER;
-  else if (!run_case(loop->shrink->pool, c, job->shrink_key, loop->shrink->deadline, false, NULL, &outcome))
+  else if (!run_case(loop->shrink->pool, c, job->shrink_key, loop->shrink->deadline, false, true, NULL, &outcome))
     loop->cut = "no process could be started";
   else if (outcome.status == SF_OK && outcome.verdict == SF_VERDICT_FINDING && outcome.cls == SF_CLASS_HANG)
     loop->cut = "a neighbour of the case hangs";
@@ -189,7 +208,7 @@ static bool confirm(struct shrink_loop *loop, struct sf_job_result *result) {
   const struct sf_job *job = loop->job;
   struct sf_outcome *seen = &result->outcome;
   for (int attempt = 0; attempt < CONFIRM_ATTEMPTS; attempt++) {
-    if (!run_case(loop->pool, &job->c, job->shrink_key, job->was_hang ? 10 * loop->deadline : loop->deadline, true, NULL, seen)) {
+    if (!run_case(loop->pool, &job->c, job->shrink_key, job->was_hang ? 10 * loop->deadline : loop->deadline, true, false, NULL, seen)) {
       seen->status = SF_EIO;
       snprintf(seen->text, sizeof seen->text, "no process could be started to confirm the finding");
     }
@@ -255,10 +274,11 @@ static void confirm_and_shrink(struct shrink_loop *loop, struct sf_job *shrunk, 
   result->is_explained = job->budget > 0 && is_explained(loop, shrunk, options, result);
   if (job->budget > 0 && !result->is_explained) {
     name_culprit(loop, shrunk, result);
-    shrink(loop, options, result);
+    shrink_and_diagnose(loop, options, result);
+  } else {
+    diagnose(loop, options, result);
   }
   result->is_suspects = is_suspect(job, &result->min);
-  diagnose(loop, options, result);
   contrast(loop, options, result);
 }
 

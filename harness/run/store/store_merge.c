@@ -78,8 +78,8 @@ static enum sf_status raise_to(const struct merge *merge, int64_t end) {
 static enum sf_status check_range(const struct merge *merge) {
   const int64_t campaigns = merge->of_input.count;
   if (merge->seeds.count < 2 || (campaigns > 0 && merge->in->high_water <= campaigns * SF_STORE_SEED_CASES)) return SF_OK;
-  return sf_error_set(merge->error, SF_EUSAGE, "%s: more than %d cases of a seed; stores of several seeds cannot hold them", merge->in->path,
-                      SF_STORE_SEED_CASES);
+  return sf_error_set(merge->error, SF_EUSAGE, "%s: more than %d cases of a seed; stores of several seeds cannot hold them",
+                      merge->in->path, SF_STORE_SEED_CASES);
 }
 
 /* --- rows -------------------------------------------------------------------------------------------------------------------- */

@@ -250,6 +250,7 @@ static void tally_tensors(struct sf_tally *tally, const struct sf_catalog *catal
 
 static enum sf_status judge(struct sf_engine *engine, struct sf_outcome *outcome) {
   const int64_t runs = sf_expectations_runs(engine->expectations);
+  sf_collector_be_quick(engine->collector, engine->is_quick);
   const enum sf_status status = sf_judge(engine->collector, true, &engine->judgement);
   if (status != SF_OK) return status;
   const struct sf_judgement *j = &engine->judgement;
@@ -368,6 +369,8 @@ void sf_engine_run(struct sf_engine *engine, const struct sf_case *c, struct sf_
 void sf_engine_flat_bound(const struct sf_engine *engine, struct sf_outcome *outcome) {
   if (engine->judgement.result_count > 0) sf_flat_bound_judge(&outcome->flat, engine->collector);
 }
+
+void sf_engine_be_quick(struct sf_engine *engine, bool quick) { engine->is_quick = quick; }
 
 void sf_engine_set_ranks(struct sf_engine *engine, int32_t first) { engine->options.mpi_first = first; }
 

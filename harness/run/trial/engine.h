@@ -57,6 +57,8 @@ void sf_engine_show(struct sf_engine *engine, const struct sf_case *c, const str
 /* Judges the trial just run by the flat bound (oracles/judge/flat_bound.h): fills outcome->flat, if the trial was compared here. */
 void sf_engine_flat_bound(const struct sf_engine *engine, struct sf_outcome *outcome);
 
+/* Whether the next trials are judged quickly (sf_collector_be_quick). */
+void sf_engine_be_quick(struct sf_engine *engine, bool quick);
 /* MPI: the range of ranks that the next trials use; the first of them judges. */
 void sf_engine_set_ranks(struct sf_engine *engine, int32_t first);
 

@@ -37,6 +37,7 @@ struct sf_engine {
 
   /* The current trial. */
   const struct sf_case *c;
+  bool is_quick; /* sf_engine_be_quick */
   struct sf_mesh mesh, second_mesh; /* second: after reloading */
   uint64_t faults; /* planted: bits SF_FAULT_BIT */
   struct sf_mutation mutation;

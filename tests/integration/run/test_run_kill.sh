@@ -8,12 +8,16 @@ campaign=(fuzz --seed 21 --jobs 2 --max-ranks 4 --shrink-budget 8 --set model.la
   --plant canary-crash --plant rowparallel-bias-xtp --plant canary-mismatch)
 # Everything that a campaign starts stays in its session. (What is dead and only not yet collected does not count.)
 left_over() { ps -s "$1" -o pid=,stat=,args= | awk '$2 !~ /^Z/'; }
-# SIGNAL SECONDS ARGUMENT...: starts it, ends it after so long, waits for its processes.
+verdicts_of() { sqlite3 -readonly "$1" 'SELECT count(*) FROM verdict' 2>/dev/null || echo 0; } # STORE
+has_more() { [ "$(verdicts_of "$work/killed.sqlite")" -gt "$1" ]; }                           # COUNT
+# SIGNAL SECONDS ARGUMENT...: starts it, ends it so long after its first new verdict, or, where $early is 1, after its start; waits for its processes.
 start_and_end() {
-  local signal=$1 seconds=$2 session
+  local signal=$1 seconds=$2 session before
   shift 2
+  before=$(verdicts_of "$work/killed.sqlite")
   setsid "$SHARDFUZZ" "$@" >"$work/stdout" 2>"$work/stderr" &
   session=$!
+  [ "$early" -eq 1 ] || within 100 has_more "$before"
   sleep "$seconds"
   kill -"$signal" $session 2>/dev/null
   wait $session 2>/dev/null
@@ -33,8 +37,10 @@ files() { (cd "$1" && find . -type f -exec sh -c 'echo "$1"; sed "s|$2/||" "$1"'
 RANDOM=20260
 signals=(KILL TERM)
 for ((kill = 0; kill < kills; kill++)); do
-  start_and_end "${signals[kill % 2]}" "0.$(printf "%03d" $((RANDOM % 600 + 20)))" "${campaign[@]}" --cases 100000 --resume --store "$work/killed.sqlite" --out "$work/killed"
+  early=$((kill % 3 == 0))
+  start_and_end "${signals[kill % 2]}" "0.$(printf "%03d" $((RANDOM % 500 + 20)))" "${campaign[@]}" --cases 100000 --resume --store "$work/killed.sqlite" --out "$work/killed"
 done
+early=1
 # Workers in an endless loop of the code under test, and their shrinking children, end as well.
 start_and_end KILL 1 fuzz --plant canary-hang --jobs 2 --deadline 60s --out "$work/hang"
 start_and_end KILL 1.5 fuzz --plant canary-hang --jobs 2 --deadline 300ms --out "$work/hang"
@@ -65,7 +71,7 @@ framework=(fuzz --target 'worker:python3 -S targets/samples/worker_mlp.py' --cas
 run 1 "${framework[@]}" --store "$work/sets.sqlite" --out "$work/sets"
 "$SHARDFUZZ" "${framework[@]}" --store "$work/ended.sqlite" --out "$work/ended" --json >"$work/stdout" 2>"$work/stderr" &
 for _ in $(seq 300); do
-  [ "$(sqlite3 -readonly "$work/ended.sqlite" 'SELECT count(*) FROM verdict' 2>/dev/null || echo 0)" -lt 1 ] || break
+  [ "$(verdicts_of "$work/ended.sqlite")" -lt 1 ] || break
   sleep 0.05
 done
 kill -TERM $!
@@ -82,7 +88,7 @@ check "the files of a framework's campaign left alone" cmp "$work/files.sets" "$
 # Interrupted without a finding: said, and no exit code that stands for "nothing found".
 "$SHARDFUZZ" fuzz --seed 3 --jobs 1 --set model.layers=1 "${plain[@]}" --store "$work/clean.sqlite" --out "$work/clean" --json >"$work/stdout" 2>"$work/stderr" &
 for _ in $(seq 300); do
-  [ "$(sqlite3 -readonly "$work/clean.sqlite" 'SELECT count(*) FROM verdict' 2>/dev/null || echo 0)" -lt 1 ] || break
+  [ "$(verdicts_of "$work/clean.sqlite")" -lt 1 ] || break
   sleep 0.05
 done
 kill -TERM $!

@@ -83,6 +83,33 @@ static void test_judge_tensor_scaled_by_a_thousandth_is_tolerance(void **state) 
   }
 }
 
+/* A quick judgement finds the same in fewer runs of the reference; what passes, or is near its bound, gets all of them. */
+static void test_judge_quick_takes_fewer_runs(void **state) {
+  (void)state;
+  static const struct {
+    float factor;
+    enum sf_level quick, full;
+  } rows[] = {{1.5f, SF_LEVEL_FIRST, SF_LEVEL_FULL}, {1 + 2e-6f, SF_LEVEL_SURE, SF_LEVEL_SURE}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    enum sf_verdict verdicts[2];
+    for (int quick = 0; quick < 2; quick++) {
+      struct trial t;
+      trial_open(&t, SMALL_MODEL ISOLATED "layout.tp=2");
+      struct tensor *spoilt = module_tensor(&t.candidate, SF_KIND_ACT, SF_MODULE_LINEAR_QKV, 1);
+      scale(spoilt, rows[i].factor);
+      sf_collector_be_quick(t.collector, quick == 1);
+      trial_judge(&t);
+      verdicts[quick] = t.judgement.verdict;
+      if (i == 0) assert_first_at(&t, SF_CLASS_TOLERANCE, spoilt);
+      const enum sf_level level = sf_expectations_find(t.expectations, spoilt->id)->level;
+      if (level > (quick ? rows[i].quick : rows[i].full) || (i == 0 && !quick && level != rows[i].full))
+        fail_msg("scaled by %g, quick %d: level %d", (double)rows[i].factor, quick, level);
+      trial_close(&t);
+    }
+    assert_int_equal(verdicts[0], verdicts[1]);
+  }
+}
+
 static void test_judge_one_row_doubled_names_the_row(void **state) {
   (void)state;
   struct trial t;
@@ -384,6 +411,7 @@ int main(void) {
       cmocka_unit_test(test_judge_clean_run_on_any_layout_passes),
       cmocka_unit_test(test_judge_perturbed_reference_passes),
       cmocka_unit_test(test_judge_tensor_scaled_by_a_thousandth_is_tolerance),
+      cmocka_unit_test(test_judge_quick_takes_fewer_runs),
       cmocka_unit_test(test_distance_text_tells_what_is_known),
       cmocka_unit_test(test_judge_one_row_doubled_names_the_row),
       cmocka_unit_test(test_judge_rows_swapped_is_tolerance),

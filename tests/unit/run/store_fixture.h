@@ -130,6 +130,26 @@ static inline void add_finding_ok(struct sf_store *store, struct sf_store_findin
   assert_int_equal(sf_store_add_finding(store, &finding, NULL), SF_OK);
 }
 
+/* A store that has judged [first, end), with a finding at each index of `found`. */
+static inline void store_make(const char *path, int64_t first, int64_t end, int64_t found, const char *signature) {
+  struct sf_store *store = open_ok(path, SF_STORE_CREATE);
+  lease_is(store, end, end, 0, end);
+  for (int64_t i = first; i < end; i++) add_ok(store, i == found ? finding_make(i, signature) : pass_make(i));
+  char json[32];
+  snprintf(json, sizeof json, "{\"case\":%d}", (int)found);
+  add_finding_ok(store, seen_make(signature, found, json, NULL));
+  assert_int_equal(sf_store_add_shrink(store, "key", NULL), SF_OK);
+  commit_ok(store);
+  sf_store_close(store);
+}
+
+static inline struct sf_store_verdict passes_make(int64_t index, int64_t count) {
+  struct sf_store_verdict v = pass_make(index);
+  v.count = count;
+  v.checked = 10 * count;
+  return v;
+}
+
 static inline struct sf_store_summary summary_of(struct sf_store *store) {
   struct sf_store_summary summary;
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
@@ -157,6 +177,16 @@ static inline void execute(const char *path, const char *sql) {
 
 static inline void integrity_is_ok(const char *path) {
   assert_int_equal(query(path, "SELECT integrity_check = 'ok' FROM pragma_integrity_check"), 1);
+}
+
+static inline void merge_refused(const struct fixture *f, const char *out_path, enum sf_status status, const char *text, int files) {
+  const char *const inputs[] = {f->path, f->other};
+  struct sf_store_merge_report report = {.verdicts = -1};
+  struct sf_error error = {0};
+  assert_int_equal(sf_store_merge(&report, out_path, inputs, 2, false, &error), status);
+  assert_non_null(strstr(error.text, text));
+  assert_int_equal(report.verdicts, -1);
+  assert_int_equal(file_count(f), files);
 }
 
 /* Exit code of body run in a child; body never returns. */
