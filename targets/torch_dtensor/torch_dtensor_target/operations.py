@@ -127,7 +127,7 @@ OPERATIONS = {
     "logical_and.mask": "(torch.logical_and(mask, x > 0.5))", "eq.scalar": "(x == 0.5)", "gt.scalar": "(x > 0.5)",
     "bitwise_and": "(ids & ids.flip(0))", "foreach_add": "torch._foreach_add([x, y], 1.0)", "foreach_mul": "torch._foreach_mul([x, y], [y, x])",
     "foreach_sqrt": "torch._foreach_sqrt([x.abs(), y.abs()])",
-    "histc": "torch.histc(x.detach(), 4, 0, 1)", "searchsorted": "torch.searchsorted(v.sort()[0], x)", "cov": "torch.cov(x)",
+    "histc": "torch.histc(x.detach(), max(1, k), 0, 1)", "searchsorted": "torch.searchsorted(v.sort()[0], x)", "cov": "torch.cov(x)",
     "corrcoef": "torch.corrcoef(x)", "renorm": "torch.renorm(x, 2, 0, 1.0)", "cumsum.flip": "torch.cumsum(x.flip(d), dim=d).flip(d)",
     "dropout.eval": "F.dropout(x, 0.5, training=False)", "alpha": "F.elu(x - 0.5, alpha=0.3)",
 }
