@@ -64,9 +64,9 @@ check "the shares are apart" grep -qx '6 verdicts, 0 of them in more than one st
 check "and are the campaign's cases" [ "$(query "$work/joined.sqlite" "SELECT group_concat(idx) FROM verdict")" = 0,1,2,1024,1025,1026 ]
 run 0 "${share[@]}" --cases 4 --store "$work/joined.sqlite" --resume --json
 is_json 'j["cases"]' 7
-run 0 "${share[@]}" --seed 8 --cases 1 --store "$work/seed8.sqlite"
-refuses 'made with another option than the first store: "seed=8", not "seed=7"; stores of one campaign have the same options and the same --seed, and each job its own --share K/N' \
-  merge "$work/none.sqlite" "$work/share1.sqlite" "$work/seed8.sqlite"
+run 0 "${share[@]}" --layouts 3 --cases 1 --store "$work/layouts.sqlite"
+refuses 'made with another option than the first store: "layouts=3", not "layouts=2"; stores that are joined have the same options but for --seed and --share' \
+  merge "$work/none.sqlite" "$work/share1.sqlite" "$work/layouts.sqlite"
 refuses "--share 2/2 has none of the first 1024 cases" "${share[@]}" --share 2/2 --cases 1024
 refuses "share of the cases" "${share[@]}" --share 2/2 --cases 1027 --store "$work/share1.sqlite" --resume
 for text in 0/2 3/2 1 /2 1/ a/b 1/2/3; do refuses '--share: "'$text'" is not K/N' "${share[@]}" --cases 1 --share $text; done
