@@ -148,7 +148,7 @@ stage_untestable() {
     echo "Skipped the tests of $name: they need a checkout of it on PYTHONPATH"
   done
 }
-# Every framework that no other call of this function has taken; skipped, and said so, only where its packages cannot be had.
+# Tests each framework that no other call of this function has taken. Says so where it skips one, because its packages cannot be had.
 stage_frameworks() {
   local name failed=0
   for name in $(ci/frameworks.sh --testable); do

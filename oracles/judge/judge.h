@@ -86,8 +86,8 @@ void sf_collector_add(struct sf_collector *collector, int32_t rank, struct sf_tr
  * arrives and not kept). Of several replicas it is the lowest rank's; partial sums are added in rank order. */
 const float *sf_collector_tensor(const struct sf_collector *collector, struct sf_trace_id id);
 
-/* From now on a tensor that is far beyond its bound after few perturbed runs is wrong without more of them, which takes a tenth of the
- * time. For trials of a failure that was judged with all of them, and will be again. */
+/* quick: from now on few perturbed runs decide about a tensor that is far beyond its bound. It is meant for shrinking: the failure was
+ * judged with more of them before, and the smallest case is judged so afterwards. */
 void sf_collector_be_quick(struct sf_collector *collector, bool quick);
 
 struct sf_judgement {

@@ -10,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Times the bound: a tensor that is further away after the perturbed runs of a level is not cleared by more of them. Below FULL that is
- * likely, and enough for a quick judgement alone. */
+/* Times the bound. More perturbed runs do not clear a tensor that is further away than this at a level. Below FULL this is only likely,
+ * and a quick judgement alone relies on it. */
 static const double FAR[SF_LEVEL_COUNT] = {[SF_LEVEL_FIRST] = 6, [SF_LEVEL_SECOND] = 3, [SF_LEVEL_FULL] = 1.5, [SF_LEVEL_SURE] = 1.5};
 
 struct tolerances {

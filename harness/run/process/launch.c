@@ -177,7 +177,7 @@ static int serve_jobs(struct sf_mpi *mpi, int fd, struct sf_process_page *page, 
     message.result.tag = job.tag;
     struct sf_chunk_log record = {0};
     const bool root = job.diagnose && sf_mpi_rank(mpi) == 0;
-    sf_engine_be_quick(engine, job.quick);
+    sf_engine_be_quick(engine, job.effort == SF_EFFORT_QUICK);
     sf_engine_run(engine, &job.c, root ? &record : NULL, &message.result.outcome);
     sf_outcome_turn_to_wanted(&message.result.outcome, &job);
     if (root) sf_engine_diagnose(engine, &job.c, &record, &message.result.outcome);

@@ -34,6 +34,13 @@ enum sf_shrink_end {
 
 enum { SF_JOB_BLOCK_MAX = 16, SF_SCRIPT_TEXT = 65536, SF_JOB_SUSPECTS_MAX = 4 };
 
+/* How many perturbed runs judge a finding. */
+enum sf_effort {
+  SF_EFFORT_USUAL,
+  SF_EFFORT_QUICK,    /* of layers: few, where it is far beyond its bound */
+  SF_EFFORT_THOROUGH, /* of a framework: all of them */
+};
+
 struct sf_job {
   int64_t tag;           /* the caller's; of a range the index of its first case */
   int64_t range;         /* 0; or RUN: so many cases of the pool's operations, which the process draws; c has their target
@@ -49,8 +56,7 @@ struct sf_job {
                                           the one that the case expects */
   bool diagnose;                       /* RUN: a finding gets its diagnosis too. SHRINK: always, of the case that is shown */
   bool flat_bound;                     /* RUN, simulated ranks: what the flat bound says of it too */
-  bool thorough;                       /* RUN, of a framework: a finding is judged by all perturbed runs */
-  bool quick;                          /* RUN, of layers: one that is far beyond its bound is judged by few of them */
+  enum sf_effort effort;               /* RUN */
   bool was_hang;                       /* SHRINK: confirm with ten times the deadline */
   int32_t suspect_count; /* SHRINK: smallest cases of findings with this key; what fails no more without one of them is not shrunk again */
   const struct sf_case *suspects; /* borrowed until the job is done; they go to the process behind the job, which has to be small */

@@ -21,20 +21,19 @@ struct shrink_loop {
   char *steps;            /* SF_STEPS_TEXT */
   int32_t trials;         /* of shrinking, run so far */
   bool out_of_time;       /* shrink_until has passed */
-  bool quick;             /* candidates are judged quickly (struct sf_job) */
+  enum sf_effort effort;  /* of candidates and of neighbours */
 };
 
 /* Runs c in the pool's process; false when the pool itself failed. shrink_key: "", or the culprit to look for. script: NULL; or
- * SF_SCRIPT_TEXT bytes for a framework's script, and the case is diagnosed too. thorough, quick: as of a job. */
-static bool run_case(struct sf_pool *pool, const struct sf_case *c, const char *shrink_key, double deadline, bool thorough, bool quick,
+ * SF_SCRIPT_TEXT bytes for a framework's script, and the case is diagnosed too. effort: as of a job. */
+static bool run_case(struct sf_pool *pool, const struct sf_case *c, const char *shrink_key, double deadline, enum sf_effort effort,
                      char *script, struct sf_outcome *outcome) {
   static struct sf_job job;
   static struct sf_job_result result;
   memset(&job, 0, sizeof job);
   job.kind = SF_JOB_RUN;
   job.diagnose = script != NULL;
-  job.thorough = thorough;
-  job.quick = quick;
+  job.effort = effort;
   job.deadline = deadline;
   job.c = *c;
   snprintf(job.shrink_key, sizeof job.shrink_key, "%s", shrink_key);
@@ -54,7 +53,7 @@ static bool fails_in_the_same_way(struct shrink_loop *loop, const struct sf_case
   struct sf_outcome outcome;
   const bool ends_processes = sf_class_cuts_off(loop->last.cls);
   for (int attempt = 0; attempt < CANDIDATE_ATTEMPTS; attempt++) {
-    if (!run_case(loop->pool, c, loop->job->shrink_key, loop->deadline, false, loop->quick, NULL, &outcome)) return false;
+    if (!run_case(loop->pool, c, loop->job->shrink_key, loop->deadline, loop->effort, NULL, &outcome)) return false;
     if (ends_processes || outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING || !sf_class_cuts_off(outcome.cls)) break;
   }
   if (!same_failure(&outcome, loop->job->shrink_key)) return false;
@@ -107,7 +106,7 @@ static void name_culprit(struct shrink_loop *loop, struct sf_job *job, struct sf
       !(found->ratio < NEAR_NOISE))
     return;
   alone.mode = SF_MODE_ISOLATED;
-  if (sf_case_validate(&alone, NULL) != SF_OK || !run_case(loop->pool, &alone, "", loop->deadline, false, false, NULL, &outcome)) return;
+  if (sf_case_validate(&alone, NULL) != SF_OK || !run_case(loop->pool, &alone, "", loop->deadline, SF_EFFORT_USUAL, NULL, &outcome)) return;
   if (outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING) return;
   job->c = result->min = alone;
   result->min_outcome = outcome;
@@ -120,7 +119,7 @@ static bool diagnose(struct shrink_loop *loop, const struct sf_pool_options *opt
   struct sf_outcome outcome;
   if (result->min_outcome.cls == SF_CLASS_HANG || sf_class_cuts_off(result->min_outcome.cls)) return true;
   if (options->launcher && sf_outcome_breaks_ranks(&result->min_outcome)) return true;
-  if (!run_case(loop->pool, &result->min, loop->job->shrink_key, loop->deadline, true, false, result->script, &outcome)) return true;
+  if (!run_case(loop->pool, &result->min, loop->job->shrink_key, loop->deadline, SF_EFFORT_THOROUGH, result->script, &outcome)) return true;
   if (same_failure(&outcome, loop->job->shrink_key))
     result->min_outcome = outcome;
   else
@@ -128,14 +127,13 @@ static bool diagnose(struct shrink_loop *loop, const struct sf_pool_options *opt
   return true;
 }
 
-/* Shrinks by quick judgements. If the smallest case does not fail when it is judged with all perturbed runs, shrinks again, with them. */
+/* If the smallest case of quick judgements does not fail when it is judged as usual, shrinks again by usual ones. */
 static void shrink_and_diagnose(struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_job_result *result) {
   const struct sf_case first = result->min;
   const struct sf_outcome outcome = result->min_outcome;
-  loop->quick = true;
   shrink(loop, options, result);
-  if (diagnose(loop, options, result)) return;
-  loop->quick = false;
+  if (diagnose(loop, options, result) || loop->effort == SF_EFFORT_USUAL) return;
+  loop->effort = SF_EFFORT_USUAL;
   *loop->steps = '\0';
   result->min = first;
   result->min_outcome = outcome;
@@ -166,7 +164,7 @@ static bool ask(void *ctx, enum sf_contrast_answer *answer, const struct sf_case
   struct sf_outcome outcome;
   if (job->contrast_until > 0 && sf_clock_seconds() >= job->contrast_until)
     loop->cut = TIME_IS_OVER;
-  else if (!run_case(loop->shrink->pool, c, job->shrink_key, loop->shrink->deadline, false, true, NULL, &outcome))
+  else if (!run_case(loop->shrink->pool, c, job->shrink_key, loop->shrink->deadline, loop->shrink->effort, NULL, &outcome))
     loop->cut = "no process could be started";
   else if (outcome.status == SF_OK && outcome.verdict == SF_VERDICT_FINDING && outcome.cls == SF_CLASS_HANG)
     loop->cut = "a neighbour of the case hangs";
@@ -208,7 +206,8 @@ static bool confirm(struct shrink_loop *loop, struct sf_job_result *result) {
   const struct sf_job *job = loop->job;
   struct sf_outcome *seen = &result->outcome;
   for (int attempt = 0; attempt < CONFIRM_ATTEMPTS; attempt++) {
-    if (!run_case(loop->pool, &job->c, job->shrink_key, job->was_hang ? 10 * loop->deadline : loop->deadline, true, false, NULL, seen)) {
+    const double deadline = job->was_hang ? 10 * loop->deadline : loop->deadline;
+    if (!run_case(loop->pool, &job->c, job->shrink_key, deadline, SF_EFFORT_THOROUGH, NULL, seen)) {
       seen->status = SF_EIO;
       snprintf(seen->text, sizeof seen->text, "no process could be started to confirm the finding");
     }
@@ -268,6 +267,7 @@ static bool is_suspect(const struct sf_job *job, const struct sf_case *min) {
 static void confirm_and_shrink(struct shrink_loop *loop, struct sf_job *shrunk, const struct sf_pool_options *options,
                                struct sf_job_result *result) {
   const struct sf_job *job = loop->job;
+  loop->effort = sf_subject_of(&job->c)->judges_quickly ? SF_EFFORT_QUICK : SF_EFFORT_USUAL;
   if (!confirm(loop, result)) return;
   result->min = job->c;
   result->min_outcome = result->outcome;

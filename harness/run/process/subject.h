@@ -39,6 +39,7 @@ struct sf_subject {
   int32_t slow_budget;    /* at most so many where a trial takes its whole deadline; 0: as many as otherwise */
   bool has_ranks;         /* a case is of a model on ranks, and has layers and features */
   bool can_isolate;       /* a case that runs end to end can also run module by module */
+  bool judges_quickly;    /* it heeds SF_EFFORT_QUICK */
   bool has_own_deadlines; /* whoever runs its trials ends them: no other deadline applies */
   bool counts_starving;   /* the deadline of a trial counts the time in which its process could have run */
   bool keeps_processes;   /* a process takes seconds to start: one that has run a trial also shrinks */

@@ -38,7 +38,7 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
     outcome->status = sf_framework_create(&bench->framework, &report, bench->options->framework, &error);
   if (outcome->status == SF_OK) {
     sf_framework_suppose(bench->framework, job->diagnose);
-    sf_framework_be_thorough(bench->framework, job->thorough);
+    sf_framework_be_thorough(bench->framework, job->effort == SF_EFFORT_THOROUGH);
     sf_framework_show(bench->framework, bench->options->evidence ? &seen : NULL);
     sf_framework_trial(bench->framework, &job->c, outcome);
     if (bench->options->evidence && seen.tensor_count > 0) sf_evidence_write(bench->options->evidence, &seen);

@@ -103,7 +103,7 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
   if (!make_engine(bench, &result->outcome)) return;
   struct sf_engine *engine = bench->engine;
   if (sf_plugin_target_path(job->c.target)) sf_said_begin(bench->said);
-  sf_engine_be_quick(engine, job->quick);
+  sf_engine_be_quick(engine, job->effort == SF_EFFORT_QUICK);
   sf_engine_run(engine, &job->c, bench->options->record, &result->outcome);
   sf_outcome_excuse_memory(&result->outcome);
   sf_outcome_turn_to_wanted(&result->outcome, job);
@@ -160,6 +160,7 @@ const struct sf_subject sf_subject_layers = {.noun = "tensors",
                                              .shrink_budget = 300,
                                              .has_ranks = true,
                                              .can_isolate = true,
+                                             .judges_quickly = true,
                                              .check = check,
                                              .contains = contains,
                                              .seconds = seconds,

@@ -24,7 +24,7 @@ _OTHER_LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "MPI_")
 
 @contextlib.contextmanager
 def importing():
-    """Within it Python does not search for cycles: imports leave none behind, and the searches take a fifth of their time."""
+    """Within it Python does not search for cycles: imports leave none behind, and searching took a sixth of their time."""
     searches = gc.isenabled()
     gc.disable()
     try:

@@ -90,7 +90,7 @@ def act(operation, place, part=""):
 
 
 def shape_of(operation, place, one):
-    """(name, tensor): the shape that a result says it has, behind its number of dimensions. A DTensor may say another one than its values have."""
+    """(name, tensor): the number of dimensions that a result says it has, and its sizes. A DTensor may claim other ones than its values have."""
     return f"s0/mb0/fwd/scalar/{operation.name}.shape{f':{place}' if place else ''}/0", torch.tensor([one.ndim, *one.shape])
 
 
@@ -137,9 +137,12 @@ def call_before(case, operation, x, make):
     if other is None:
         return
     with contextlib.suppress(Exception):
-        results, operands = other.run(x.detach().requires_grad_(x.requires_grad), make)
+        x = x.detach().requires_grad_(x.requires_grad)
+        results, operands = other.run(x, make)
         last = [one for one in results if is_differentiable(one)]
-        torch.autograd.grad(last, [one for one in operands.values() if is_differentiable(one)], [torch.ones_like(one) for one in last], allow_unused=True)
+        inputs = [one for one in (x, *operands.values()) if is_differentiable(one)]
+        if last and inputs:
+            torch.autograd.grad(last, inputs, [torch.ones_like(one) for one in last], allow_unused=True)
 
 
 def _continued(case, result):
