@@ -191,10 +191,13 @@ before=$(folders)
 kill -KILL "$campaign"
 wait "$campaign" 2>/dev/null
 check "no folder is left when it was killed: $before" within 100 are_gone $before
-start_silent
-for _ in 1 2 3; do kill -KILL $(marked | cut -d/ -f3) 2>/dev/null; done # its keepers too
-wait "$campaign" 2>/dev/null
-unmarked bash -c "$(declare -f within none_marked marked); work='$work'; within 40 none_marked"
+for attempt in 1 2 3; do # a campaign of another test removes such folders too, perhaps before they are seen here
+  start_silent
+  for _ in 1 2 3; do kill -KILL $(marked | cut -d/ -f3) 2>/dev/null; done # its keepers too
+  wait "$campaign" 2>/dev/null
+  unmarked bash -c "$(declare -f within none_marked marked); work='$work'; within 40 none_marked"
+  if [ -n "$(ownerless)" ]; then break; fi
+done
 check "folders are left when their keepers are killed" [ -n "$(ownerless)" ]
 run 0 fuzz --target "$sample" --cases 1 --set bug=none --set ranks=2 --jobs 1 --out "$work/swept" "${launch[@]}"
 check "the next one removes what nobody owns" [ -z "$(ownerless)" ]
