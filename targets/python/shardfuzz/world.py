@@ -1,9 +1,14 @@
 """The ranks that trace together, and errors that all of them learn of."""
-from typing import Callable, Optional
+import time
+from typing import Callable, List, Optional
 
+import torch
 import torch.distributed as dist
 
 from .errors import ShardfuzzError
+
+ERROR_BYTES = 2048
+LET_GO_S = 5
 
 
 def rank_and_count():
@@ -26,10 +31,18 @@ def together(action: Callable):
     return result
 
 
-def _gather(error: Optional[str]):
+def _gather(error: Optional[str]) -> List[Optional[str]]:
+    """Each rank's error, or None. At most ERROR_BYTES of one are sent."""
     rank, count = rank_and_count()
     if count == 1:
         return [error]
-    errors = [None] * count
-    dist.all_gather_object(errors, error)
-    return errors
+    on_processor = any(name in dist.get_backend() for name in ("gloo", "mpi", "cpu", "undefined"))
+    device = torch.device("cpu") if on_processor else torch.accelerator.current_accelerator()
+    mine = torch.tensor(list((error or "").encode()[:ERROR_BYTES].ljust(ERROR_BYTES, b"\0")), dtype=torch.uint8, device=device)
+    texts = [torch.empty_like(mine) for _ in range(count)]
+    dist.all_gather(texts, mine)
+    # Gloo's thread drops these tensors later, and needs Python for it: where Python ends meanwhile, PyTorch aborts the process.
+    deadline = time.monotonic() + LET_GO_S
+    while max(one._use_count() for one in (*texts, mine)) > 1 and time.monotonic() < deadline:
+        time.sleep(0.0001)
+    return [bytes(one.tolist()).rstrip(b"\0").decode(errors="ignore") or None for one in texts]
