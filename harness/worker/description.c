@@ -34,7 +34,7 @@ struct sf_description {
   const json_t *rules;   /* an array, or NULL */
   const json_t *ranks;   /* an array of paths, or NULL: the field "ranks" */
   const json_t *devices; /* an array of names, or NULL: cpu alone */
-  bool scripts, anchored, simulates;
+  bool scripts, operations, anchored, simulates;
   struct sf_rules *rows;  /* refusals, needs and limits of ranks, over rows */
   struct sf_arena *arena; /* of what they borrow */
   int32_t axis_count;
@@ -330,20 +330,20 @@ static bool is_list_of_texts(const json_t *value) {
 }
 
 static enum sf_status read_description(struct sf_description *description, struct sf_error *error) {
-  static const char *const known[] = {"name",     "draws",     "fields",  "refuses", "ranks", "scripts",
-                                      "anchored", "simulates", "devices", "note",    NULL};
+  static const char *const known[] = {"name",       "draws",    "fields",    "refuses", "ranks", "scripts",
+                                      "operations", "anchored", "simulates", "devices", "note",  NULL};
   const char *name = NULL, *note = NULL, *path;
   char unknown[64];
-  int draws = DRAWS_DEFAULT, scripts = 0, anchored = 0, simulates = 0;
+  int draws = DRAWS_DEFAULT, scripts = 0, operations = 0, anchored = 0, simulates = 0;
   json_t *fields = NULL, *rules = NULL, *ranks = NULL, *devices = NULL, *value;
-  if (json_unpack(description->value, "{s:s, s?i, s:o, s?o, s?o, s?b, s?b, s?b, s?o, s?s}", "name", &name, "draws", &draws, "fields",
-                  &fields, "refuses", &rules, "ranks", &ranks, "scripts", &scripts, "anchored", &anchored, "simulates", &simulates,
-                  "devices", &devices, "note", &note) != 0 ||
+  if (json_unpack(description->value, "{s:s, s?i, s:o, s?o, s?o, s?b, s?b, s?b, s?b, s?o, s?s}", "name", &name, "draws", &draws, "fields",
+                  &fields, "refuses", &rules, "ranks", &ranks, "scripts", &scripts, "operations", &operations, "anchored", &anchored,
+                  "simulates", &simulates, "devices", &devices, "note", &note) != 0 ||
       !*name) {
     return sf_error_set(
         error, SF_EINPUT,
-        "describe: expected {\"name\": TEXT, \"fields\": {..}}, perhaps with \"draws\", \"refuses\", \"ranks\", \"scripts\", \"anchored\", "
-        "\"simulates\", \"devices\", \"note\"");
+        "describe: expected {\"name\": TEXT, \"fields\": {..}}, perhaps with \"draws\", \"refuses\", \"ranks\", \"scripts\", "
+        "\"operations\", \"anchored\", \"simulates\", \"devices\", \"note\"");
   }
   if (!knows_keys(description->value, known, unknown, sizeof unknown))
     return sf_error_set(error, SF_EINPUT, "describe: %s: no such key", unknown);
@@ -358,6 +358,7 @@ static enum sf_status read_description(struct sf_description *description, struc
   description->devices = devices;
   description->ranks = ranks;
   description->scripts = scripts != 0;
+  description->operations = operations != 0;
   description->anchored = anchored != 0;
   description->simulates = simulates != 0;
   description->fields = sf_alloc((json_object_size(fields) + 1) * sizeof *description->fields);
@@ -407,6 +408,7 @@ const char *sf_description_note(const struct sf_description *description) {
 
 int32_t sf_description_draws(const struct sf_description *description) { return description->draws; }
 bool sf_description_has_scripts(const struct sf_description *description) { return description->scripts; }
+bool sf_description_has_operations(const struct sf_description *description) { return description->operations; }
 bool sf_description_is_anchored(const struct sf_description *description) { return description->anchored; }
 int32_t sf_description_field_one_in(const struct sf_description *description, int32_t field) { return description->fields[field].one_in; }
 bool sf_description_simulates(const struct sf_description *description) { return description->simulates; }

@@ -23,6 +23,8 @@ const char *sf_description_note(const struct sf_description *description);
 /* Perturbed runs that the worker asks for, to be judged by. */
 int32_t sf_description_draws(const struct sf_description *description);
 bool sf_description_has_scripts(const struct sf_description *description); /* the worker answers `script` */
+/* Its runs can note the operations behind a tensor, and those of the reference say which one went wrong. */
+bool sf_description_has_operations(const struct sf_description *description);
 /* In one case of how many a campaign leaves the field's first choice; 0: not said. */
 int32_t sf_description_field_one_in(const struct sf_description *description, int32_t field);
 bool sf_description_simulates(const struct sf_description *description);   /* one process can stand for all ranks of a candidate */

@@ -84,6 +84,7 @@ enum sf_status sf_finding_report(char **out, const struct sf_case *c, const stru
   subject->tell(&text, c, outcome);
   sf_diagnosis_line(line, &outcome->diagnosis);
   if (*line) sf_line_append(&text, "diagnosis    %s\n", line);
+  if (*outcome->diagnosis.operation) sf_line_append(&text, "operation    %s\n", outcome->diagnosis.operation);
   if (*outcome->pattern) sf_line_append(&text, "pattern      %s\n", outcome->pattern);
   subject->tell_case(&text, c, outcome);
   append_target(&text, c, story);

@@ -188,6 +188,7 @@ void sf_signatures_text(struct sf_text *out, const struct sf_signatures *signatu
       if (signatures->at[i].cause != cause || is_said(signatures, i)) continue;
       sf_diagnosis_line(line, &signatures->at[i].diagnosis);
       if (*line) sf_line_append(out, "    diagnosis: %s\n", line);
+      if (*signatures->at[i].diagnosis.operation) sf_line_append(out, "    operation: %s\n", signatures->at[i].diagnosis.operation);
     }
   }
 }

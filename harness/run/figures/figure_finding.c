@@ -35,6 +35,11 @@ static void append_cause(struct sf_text *out, const struct sf_finding_view *view
   sf_text_append(out, "<div class=\"cause\">\n<p class=\"note\">Cause</p>\n<p class=\"lead\">");
   sf_html_append(out, "%s", *diagnosis->text ? diagnosis->text : "No simple cause was looked for or found.");
   sf_text_append(out, "</p>\n");
+  if (*diagnosis->operation) {
+    sf_text_append(out, "<p>Operation: ");
+    sf_html_append(out, "%s", diagnosis->operation);
+    sf_text_append(out, "</p>\n");
+  }
   if (view->pattern && *view->pattern) {
     sf_text_append(out, "<p>Pattern: ");
     sf_html_append(out, "%s", view->pattern);

@@ -4,10 +4,9 @@
 #include "harness/base/assert.h"
 #include "harness/base/system/clock.h"
 #include "harness/base/system/system_memory.h"
-#include "harness/base/system/temporary.h"
 #include "harness/check/whole.h"
+#include "harness/run/framework/framework_internal.h"
 #include "harness/run/framework/framework_judge.h"
-#include "harness/run/framework/framework_sets.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -22,28 +21,9 @@
 
 enum { UNSTARTED_MAX = 3, STAGES_MAX = 4, KEEP_LENGTH = 340, MEMORY_TEXT = 50 };
 
-struct sf_framework {
-  struct sf_framework_options options;
-  struct sf_temporary folder;        /* for sockets, and traces that do not stay */
-  char reference[SF_FRAMEWORK_PATH]; /* folder of the reference whose noise is known; empty = none */
-  int32_t draws_made;                /* perturbed runs of that reference */
-  int32_t draws_distinct;            /* of them, those that moved anything */
-  char *reference_text;              /* the logical function that it computes */
-  char anchors[SF_FRAMEWORK_PATH];   /* folder of the candidate's tensors, which the reference is given; empty = it computes its own */
-  struct sf_framework_sets sets;
-  json_t *described;
-  struct sf_description *description;
-  int64_t cases;
-  int32_t unstarted; /* cases in a row whose set did not start */
-  bool supposes;     /* a finding's diagnosis may run the reference with mistakes */
-  bool is_thorough;  /* a finding is judged by all perturbed runs */
-  struct sf_evidence *evidence; /* NULL, or where what a judgement saw is kept */
-};
-
 /* --- runs ------------------------------------------------------------------------------------------------------- */
 
-/* An empty folder for a run's trace. */
-static enum sf_status make_folder(const char *path, struct sf_error *error) {
+enum sf_status sf_framework_make_folder(const char *path, struct sf_error *error) {
   sf_remove_tree(path);
   if (mkdir(path, 0700) == 0) return SF_OK;
   return sf_error_set(error, sf_status_of_errno(errno), "%s: %s", path, strerror(errno));
@@ -126,22 +106,19 @@ static void excuse_processes(struct sf_framework_outcome *out, const struct sf_w
   snprintf(out->what.text, sizeof out->what.text, "no more processes can be started: %s: %s", sf_errno_text(EAGAIN).text, report->text);
 }
 
-/* Runs the request into folder, and takes it. A set that ran out of processor time may have used it for earlier cases, and one whose zygote
- * died had no choice, so a fresh set gets a second attempt. */
-static enum sf_status ask_to_run(struct sf_framework *f, struct sf_worker_report *report, json_t *request, int32_t ranks,
-                                 const char *folder, struct sf_error *error) {
+enum sf_status sf_framework_ask_to_run(struct sf_framework *f, struct sf_worker_report *report, json_t *request, int32_t ranks,
+                                       const char *folder, struct sf_error *error) {
   enum sf_status status = sf_framework_sets_ask(&f->sets, report, json_incref(request), ranks);
   if (status == SF_OK && (report->may_be_spent || f->sets.died_with_zygote)) {
     sf_worker_report_clear(report);
-    status = make_folder(folder, error);
+    status = sf_framework_make_folder(folder, error);
     if (status == SF_OK) status = sf_framework_sets_ask(&f->sets, report, json_incref(request), ranks);
   }
   json_decref(request);
   return status;
 }
 
-/* NULL on no memory. draw: -1 = not perturbed. anchors: empty = none. */
-static json_t *request_to_run(const json_t *c, const char *run, int32_t draw, int32_t ranks, const char *anchors, const char *folder) {
+json_t *sf_framework_request(const json_t *c, const char *run, int32_t draw, int32_t ranks, const char *anchors, const char *folder) {
   json_t *request = json_pack("{s:s, s:s, s:i, s:s, s:O}", "request", "run", "run", run, "ranks", (int)ranks, "out", folder, "case", c);
   bool good = request != NULL;
   if (good && draw >= 0) good = json_object_set_new(request, "draw", json_integer(draw)) == 0;
@@ -151,10 +128,8 @@ static json_t *request_to_run(const json_t *c, const char *run, int32_t draw, in
   return NULL;
 }
 
-/* Runs the case once into folder. *good: the trace is complete; else the outcome says why not. draw: number of the perturbed run; -1 = not
- * perturbed. */
-static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c, const char *run,
-                              int32_t draw, const char *folder, struct sf_error *error) {
+enum sf_status sf_framework_run_one(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c,
+                                    const char *run, int32_t draw, const char *folder, struct sf_error *error) {
   struct sf_worker_report report;
   const bool is_candidate = strcmp(run, "candidate") == 0;
   const int32_t ranks = is_candidate ? sf_description_ranks(f->description, c) : 1;
@@ -162,11 +137,12 @@ static enum sf_status run_one(struct sf_framework *f, bool *good, struct sf_fram
   const int32_t processes = sf_description_simulates(f->description) && !f->is_thorough ? 1 : ranks;
   char name[24];
   snprintf(name, sizeof name, draw >= 0 ? "%s %d" : "%s", run, draw);
-  enum sf_status status = make_folder(folder, error);
+  enum sf_status status = sf_framework_make_folder(folder, error);
   *good = status == SF_OK;
   if (status != SF_OK) return sf_framework_blame(outcome, name, status, error);
   const double kills = sf_memory_kills();
-  status = ask_to_run(f, &report, request_to_run(c, run, draw, ranks, is_candidate ? "" : f->anchors, folder), processes, folder, error);
+  status = sf_framework_ask_to_run(f, &report, sf_framework_request(c, run, draw, ranks, is_candidate ? "" : f->anchors, folder), processes,
+                                   folder, error);
   *good = status == SF_OK && report.end == SF_WORKER_ANSWERED;
   f->unstarted = report.end == SF_WORKER_UNSTARTED ? f->unstarted + 1 : 0;
   if (status == SF_OK && !*good) {
@@ -202,7 +178,7 @@ static int32_t stages_of(int32_t out[STAGES_MAX], const struct sf_framework *f) 
   return count;
 }
 
-static void noise_path(char *out, size_t size, const struct sf_framework *f, const char *reference, int32_t draws) {
+void sf_framework_noise_path(char *out, size_t size, const struct sf_framework *f, const char *reference, int32_t draws) {
   if (draws < draws_of(f))
     snprintf(out, size, "%.370s/noise-%d.safetensors", reference, draws);
   else
@@ -218,9 +194,9 @@ static enum sf_status run_draws(struct sf_framework *f, bool *good, struct sf_fr
   enum sf_status status = draws ? SF_OK : SF_ENOMEM;
   for (int32_t i = 0; status == SF_OK && *good && i < count; i++) {
     snprintf(draws[i], sizeof draws[i], "%.370s/draw-%d", folder, i);
-    if (i >= f->draws_made) status = run_one(f, good, outcome, c, "draw", i, draws[i], error);
+    if (i >= f->draws_made) status = sf_framework_run_one(f, good, outcome, c, "draw", i, draws[i], error);
   }
-  noise_path(noise, sizeof noise, f, reference, count);
+  sf_framework_noise_path(noise, sizeof noise, f, reference, count);
   if (status == SF_OK && *good)
     status = sf_framework_noise(good, outcome, noise, reference, (const char(*)[SF_FRAMEWORK_PATH])draws, count, count < draws_of(f),
                                 &f->draws_distinct, error);
@@ -252,7 +228,7 @@ static enum sf_status make_reference(struct sf_framework *f, bool *good, struct 
   f->reference_text = *f->anchors ? NULL : text;
   if (*f->anchors) free(text);
   snprintf(path, sizeof path, "%.380s/reference", folder);
-  enum sf_status status = run_one(f, good, outcome, c, "reference", -1, path, error);
+  enum sf_status status = sf_framework_run_one(f, good, outcome, c, "reference", -1, path, error);
   if (status == SF_OK && *good) status = run_draws(f, good, outcome, c, folder, path, (stages_of(stages, f), stages[0]), error);
   if (status == SF_OK && *good) memcpy(f->reference, path, sizeof path);
   return status;
@@ -271,70 +247,12 @@ static enum sf_status judge(struct sf_framework *f, struct sf_framework_outcome 
   for (int32_t i = 0; i < count && status == SF_OK && good && !sure; i++) {
     *outcome = before;
     if (f->draws_made < stages[i]) status = run_draws(f, &good, outcome, c, folder, f->reference, stages[i], error);
-    noise_path(noise, sizeof noise, f, f->reference, stages[i]);
+    sf_framework_noise_path(noise, sizeof noise, f, f->reference, stages[i]);
     if (status == SF_OK && good) status = sf_framework_judge(&good, &sure, outcome, noise, stages[i], f->reference, candidate, NULL, error);
     const bool measures = stages[i] == 0 || (stages[i] >= few_draws(f) && f->draws_distinct > 0);
     sure = sure && ((measures && !f->is_thorough) || outcome->verdict == SF_VERDICT_PASS);
   }
   if (status != SF_OK || !good) *f->reference = '\0'; /* it may be the file that cannot be read any more */
-  return status;
-}
-
-enum { SUPPOSED_MAX = 24 };
-
-/* Runs the reference with this field at its plainest choice, and adds the run. A worker that does not take that leaves it out. */
-static enum sf_status suppose(struct sf_framework *f, struct sf_suppositions *supposed, const int64_t *row, int32_t field,
-                              const char *folder, struct sf_error *error) {
-  struct sf_framework_outcome outcome = {.lack = ""};
-  struct sf_supposed_run *run = &supposed->runs[supposed->count];
-  char path[SF_FRAMEWORK_PATH];
-  int64_t other[SF_SPACE_FIELDS_MAX];
-  bool good = false;
-  memcpy(other, row, sizeof other);
-  other[field] = 0;
-  json_t *c = sf_description_case(other, f->description, SF_DESCRIPTION_ALL);
-  char *was = sf_description_choice_text(f->description, field, row[field]), *is = sf_description_choice_text(f->description, field, 0);
-  enum sf_status status = c != NULL && was != NULL && is != NULL ? SF_OK : SF_ENOMEM;
-  snprintf(path, sizeof path, "%.370s/supposed-%d", folder, supposed->count);
-  if (status == SF_OK && sf_description_refusal(f->description, c) == NULL)
-    status = run_one(f, &good, &outcome, c, "reference", -1, path, error);
-  if (status == SF_OK && good && sf_trace_set_open(&run->set, path, NULL) == SF_OK) {
-    const char *name = sf_description_field_path(f->description, field);
-    snprintf(run->name, sizeof run->name, "%.60s were %.20s: here it is %.20s", name, is, was);
-    snprintf(run->without, sizeof run->without, "%.63s", name);
-    supposed->count++;
-  } else {
-    sf_remove_tree(path);
-  }
-  json_decref(c);
-  free(was);
-  free(is);
-  return status;
-}
-
-/* Judges once more, with runs of the reference in which one choice after the other is not made, so that the diagnosis can say "as if". */
-static enum sf_status judge_supposing(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *c, const char *folder,
-                                      const char *candidate, const struct sf_framework_outcome *before, struct sf_error *error) {
-  struct sf_supposed_run *runs = sf_alloc(SUPPOSED_MAX * sizeof *runs);
-  struct sf_suppositions supposed = {.runs = runs};
-  struct sf_framework_outcome again = *before;
-  char noise[SF_FRAMEWORK_PATH], path[SF_FRAMEWORK_PATH];
-  int64_t row[SF_SPACE_FIELDS_MAX];
-  bool good = true, sure;
-  const int32_t draws = f->draws_made;
-  enum sf_status status = runs != NULL ? sf_description_row(row, f->description, c, error) : SF_ENOMEM;
-  for (int32_t i = 0; status == SF_OK && i < sf_description_field_count(f->description) && supposed.count < SUPPOSED_MAX; i++)
-    if (row[i] > 0 && !sf_description_field_is_layout(f->description, i)) status = suppose(f, &supposed, row, i, folder, error);
-  noise_path(noise, sizeof noise, f, f->reference, draws);
-  if (status == SF_OK && supposed.count > 0)
-    status = sf_framework_judge(&good, &sure, &again, noise, draws, f->reference, candidate, &supposed, error);
-  if (status == SF_OK && good && supposed.count > 0) *outcome = again;
-  for (int32_t i = 0; i < supposed.count; i++) {
-    sf_trace_set_close(&runs[i].set);
-    snprintf(path, sizeof path, "%.370s/supposed-%d", folder, i);
-    if (!f->options.keep) sf_remove_tree(path);
-  }
-  sf_free(runs);
   return status;
 }
 
@@ -382,7 +300,7 @@ static enum sf_status set_anchors(struct sf_framework *f, bool *good, struct sf_
   snprintf(path, sizeof path, "%.380s/anchors", folder);
   enum sf_status status = sf_trace_set_open(&set, candidate, error);
   const bool is_e2e = status == SF_OK && !set.isolated;
-  if (is_e2e) status = make_folder(path, error);
+  if (is_e2e) status = sf_framework_make_folder(path, error);
   if (is_e2e && status == SF_OK) status = sf_whole_write(path, &set, error);
   if (is_e2e && status == SF_OK) memcpy(f->anchors, path, sizeof path);
   sf_trace_set_close(&set);
@@ -395,7 +313,7 @@ static enum sf_status set_anchors(struct sf_framework *f, bool *good, struct sf_
 static enum sf_status run_candidate_first(struct sf_framework *f, bool *good, struct sf_framework_outcome *outcome, const json_t *c,
                                           const char *folder, const char *candidate, struct sf_error *error) {
   const struct sf_framework_outcome before = *outcome;
-  enum sf_status status = run_one(f, good, outcome, c, "candidate", -1, candidate, error);
+  enum sf_status status = sf_framework_run_one(f, good, outcome, c, "candidate", -1, candidate, error);
   if (status == SF_OK && *good) return set_anchors(f, good, outcome, folder, candidate, error);
   if (status != SF_OK || outcome->verdict != SF_VERDICT_FINDING) return status;
   struct sf_framework_outcome alone = before;
@@ -413,7 +331,7 @@ static enum sf_status run_case(struct sf_framework *f, struct sf_framework_outco
   if (status != SF_OK) return sf_framework_blame(outcome, "", status == SF_EUSAGE ? SF_EIO : status, error);
   if (f->options.keep) {
     snprintf(folder, sizeof folder, "%.350s/case-%05lld", f->options.keep, (long long)f->cases);
-    status = make_folder(folder, error);
+    status = sf_framework_make_folder(folder, error);
     if (status == SF_ENOSPC) return sf_framework_blame(outcome, "", status, error);
   } else {
     snprintf(folder, sizeof folder, "%.350s", f->folder.path);
@@ -422,12 +340,15 @@ static enum sf_status run_case(struct sf_framework *f, struct sf_framework_outco
   const bool is_first = sf_description_is_anchored(f->description);
   if (status == SF_OK && is_first) status = run_candidate_first(f, &good, outcome, c, folder, candidate, error);
   if (status == SF_OK && good) status = make_reference(f, &good, outcome, c, folder, error);
-  if (status == SF_OK && good && !is_first) status = run_one(f, &good, outcome, c, "candidate", -1, candidate, error);
+  if (status == SF_OK && good && !is_first) status = sf_framework_run_one(f, &good, outcome, c, "candidate", -1, candidate, error);
   const struct sf_framework_outcome before = *outcome;
   if (status == SF_OK && good) status = judge(f, outcome, c, folder, candidate, error);
   const bool is_wrong = outcome->verdict == SF_VERDICT_FINDING && outcome->what.cls == SF_CLASS_TOLERANCE;
   if (status == SF_OK && good && f->supposes && is_wrong && f->draws_made > 0)
-    status = judge_supposing(f, outcome, c, folder, candidate, &before, error);
+    status = sf_framework_judge_supposing(f, outcome, c, folder, candidate, &before, error);
+  const bool is_told = is_wrong || (outcome->verdict == SF_VERDICT_FINDING && outcome->what.cls == SF_CLASS_CONFLICT);
+  if (status == SF_OK && f->supposes && is_told && *f->anchors && sf_description_has_operations(f->description))
+    status = sf_framework_find_operation(f, outcome, c, folder, error);
   if (!f->options.keep) sf_remove_tree(candidate);
   if (!f->options.keep && *f->anchors) sf_remove_tree(f->anchors);
   return status;

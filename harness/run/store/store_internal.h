@@ -84,8 +84,8 @@ enum sf_status sf_store_verdict_next(struct sf_store *store, int64_t *out, int64
 /* Version of the tables. 3: a finding has its diagnosis; 4: and says which case its smallest one comes from, in how many trials and in
  * which folder its files are; a case has further culprits; 5: neighbours that passed may share a row; 6: a finding says what its smallest
  * case shows; 7: and its diagnosis names the cause; 8: and how it was shrunk, and a case how near a clean tensor came and which modules
- * have tensors that were not judged; 9: and why its smallest case fails. */
-enum { SF_STORE_VERSION = 9, SF_STORE_VERSION_MIN = 2 };
+ * have tensors that were not judged; 9: and why its smallest case fails; 10: and which operation went wrong. */
+enum { SF_STORE_VERSION = 10, SF_STORE_VERSION_MIN = 2 };
 /* *version: that of the tables, 0 when the file holds none and nobody has marked it. SF_EINPUT for one that is neither fresh nor a store
  * that this version reads. */
 enum sf_status sf_store_schema_check(struct sf_store *store, int64_t *version, struct sf_error *error) SF_MUST_USE;

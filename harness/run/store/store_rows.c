@@ -53,7 +53,8 @@
   X(shown, "TEXT", TEXT, shown, SHOWN)                                                                                                     \
   X(diagnosis_cause, "TEXT", LINE, diagnosis.cause, SAID)                                                                                  \
   X(steps, "TEXT", TEXT, steps, SHOWN)                                                                                                     \
-  X(contrast, "TEXT", TEXT, contrast, SHOWN)
+  X(contrast, "TEXT", TEXT, contrast, SHOWN)                                                                                               \
+  X(operation, "TEXT", LINE, diagnosis.operation, SAID)
 
 #define DECLARE_FIRST(column, declaration, ...) #column " " declaration
 #define DECLARE(...) ", " DECLARE_FIRST(__VA_ARGS__)

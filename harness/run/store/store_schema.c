@@ -76,6 +76,7 @@ enum sf_status sf_store_schema_upgrade(struct sf_store *store, int64_t version, 
   static const char of_version_8[] = "ALTER TABLE finding ADD COLUMN steps TEXT; ALTER TABLE verdict ADD COLUMN closest REAL;"
                                      "ALTER TABLE verdict ADD COLUMN unjudged TEXT;";
   static const char of_version_9[] = "ALTER TABLE finding ADD COLUMN contrast TEXT;";
+  static const char of_version_10[] = "ALTER TABLE finding ADD COLUMN operation TEXT;";
   char identity[48];
   int64_t has_reasons = 0; /* a column that came without a new version */
   snprintf(identity, sizeof identity, "PRAGMA user_version = %d;", SF_STORE_VERSION);
@@ -89,7 +90,8 @@ enum sf_status sf_store_schema_upgrade(struct sf_store *store, int64_t version, 
   if (status == SF_OK && version < 6) status = sf_store_exec(store, of_version_6, error);
   if (status == SF_OK && version < 7) status = sf_store_exec(store, of_version_7, error);
   if (status == SF_OK && version < 8) status = sf_store_exec(store, of_version_8, error);
-  if (status == SF_OK) status = sf_store_exec(store, of_version_9, error);
+  if (status == SF_OK && version < 9) status = sf_store_exec(store, of_version_9, error);
+  if (status == SF_OK) status = sf_store_exec(store, of_version_10, error);
   return status == SF_OK ? sf_store_exec(store, identity, error) : status;
 }
 

@@ -15,7 +15,7 @@ def description(strict=False):
     """The answer to `describe`: the cases that the worker supports."""
     fields = {path: {"choices": choices, **({"layout": True} if path in LAYOUT else {}), **({"needs": NEEDS[path]} if path in NEEDS else {})}
               for path, choices in CHOICES.items()}
-    return {"name": "megatron-core", "ranks": RANKS, "anchored": True, "devices": ["cpu", "cuda"], "fields": {**fields, "seed": SEED}, "refuses": described(strict)}
+    return {"name": "megatron-core", "ranks": RANKS, "anchored": True, "operations": True, "devices": ["cpu", "cuda"], "fields": {**fields, "seed": SEED}, "refuses": described(strict)}
 
 
 def preload():
@@ -47,7 +47,7 @@ class Worker:
         """One run, its trace in request["out"]. Raises what the package raises, on OSError no room, worker.Refused for what the package lacks."""
         from . import traces
         from .given import require_library
-        from shardfuzz import writer
+        from shardfuzz import blame, writer
         from shardfuzz.anchors import Anchors
         try:
             case = complete(request["case"], self.strict)
@@ -56,12 +56,14 @@ class Worker:
             raise worker.Refused(str(error)) from None
         anchors = Anchors(request["anchors"]) if "anchors" in request else None
         perturbation = traces.perturbation_of(case, request["draw"], anchors is not None) if request["run"] == "draw" else None
+        recording = blame.recording_of(request)
         with self.world.used():
-            records = self.session.run(case if request["run"] == "candidate" else on_one_device(case), perturbation, anchors)
+            records = self.session.run(case if request["run"] == "candidate" else on_one_device(case), perturbation, anchors, recording)
         rank, ranks = self.world.rank, self.world.ranks
         groups = groups_of(case["layout"], rank) if request["run"] == "candidate" else {}
         writer.write_file(os.path.join(request["out"], writer.file_name(rank)), traces.entries_of(records), rank, ranks,
                           "anchored" if anchors else case["mode"], groups)
+        return blame.answer(request, recording, rank, groups)
 
     def script(self, case, first):
         """The text of a stand-alone script that shows the tensor `first` of a case. Raises ValueError for a case that is none."""

@@ -3,6 +3,7 @@
 Groups of ranks stay as long as the layout does. On one device the model stays too, as long as cases differ in nothing: it is what the reference
 and its perturbed runs have in common.
 """
+import contextlib
 import json
 
 from shardfuzz.megatron.layout import layout_of
@@ -18,9 +19,9 @@ class Session:
         self.rank, self.ranks = rank, ranks
         self.key, self.model, self.recorder = None, None, None
 
-    def run(self, case, perturbation=None, anchors=None):
-        """All steps of a complete case. Returns its records [(name, tensor, place)], which are good until the next run. anchors: as Recorder.reset
-        takes them.
+    def run(self, case, perturbation=None, anchors=None, operations=None):
+        """All steps of a complete case. Returns its records [(name, tensor, place)], which are good until the next run. anchors, operations: as
+        Recorder.reset takes them.
 
         Raises what the package raises; then everything of the package's that outlives a case has been dropped."""
         key = json.dumps(case, sort_keys=True) if self.ranks == 1 else None
@@ -30,8 +31,9 @@ class Session:
                 self.key = key
             else:
                 self.model.reset()
-            self.recorder.reset(anchors)
-            run_steps(self.model, self.recorder, perturbation)
+            self.recorder.reset(anchors, operations)
+            with operations or contextlib.nullcontext():
+                run_steps(self.model, self.recorder, perturbation)
         except BaseException:
             self.drop()
             raise

@@ -1,4 +1,5 @@
 """Records what a run shows, in execution order, under the names of targets/trace_format.md."""
+import contextlib
 from typing import NamedTuple
 
 import torch
@@ -70,9 +71,9 @@ class Recorder:
                     first = 1 if name.startswith("embedding") and not chunk.pre_process else 0
                     self._hook(name, module, *kinds, first)
 
-    def reset(self, anchors=None):
-        """As before the first step. anchors: a shardfuzz.anchors.Anchors, of a reference on one device."""
-        self.anchors = anchors
+    def reset(self, anchors=None, operations=None):
+        """As before the first step. anchors: a shardfuzz.anchors.Anchors, of a reference on one device. operations: a shardfuzz.blame.Recording."""
+        self.anchors, self.operations = anchors, operations
         self.records = []
         self.step, self.forward_number, self.backward_number, self.calls = 0, 0, 0, {}
         self.last_call = (0, 0, 0)     # step, microbatch and call of the module that ran last
@@ -97,12 +98,17 @@ class Recorder:
 
     def add(self, path, tensor, place, scale=1.0):
         """path: microbatch/pass/kind/subject/call. The tensor is copied, times scale."""
+        if self.operations is not None:
+            self.operations.passes(f"s{self.step}/{path}", tensor)
         tensor = tensor.detach().clone() if scale == 1.0 else tensor.detach() * scale
         self.records.append((f"s{self.step}/{path}", tensor, place))
 
     def anchored(self, path, tensor):
         """What goes on in place of a tensor that was recorded under the path."""
-        value = None if self.anchors is None else self.anchors.of(f"s{self.step}/{path}", tensor)
+        if self.anchors is None:
+            return tensor
+        with self.operations.reading() if self.operations is not None else contextlib.nullcontext():
+            value = self.anchors.of(f"s{self.step}/{path}", tensor)
         return tensor if value is None else value
 
     def scalar(self, microbatch, where, name, tensor, summand=0):

@@ -25,6 +25,8 @@ def run_steps(model, recorder, perturbation=None):
 def _run_step(model, recorder, batches, step, perturbation):
     recorder.begin_step(step)
     for name, parameter, place in model.parameters:
+        if recorder.operations is not None:
+            recorder.operations.know(name, parameter)
         _add_once(recorder, "param", name, parameter, place)
     if step > 0 and model.case["mode"] == "isolated":
         model.reload()

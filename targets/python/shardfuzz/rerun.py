@@ -37,6 +37,12 @@ def told() -> dict:
     return options
 
 
+def noting() -> tuple:
+    """(tensor, folder) for `shardfuzz.blame`, which runs the script to see the operations behind that tensor; ("", "") where it does not."""
+    tensor, _, folder = os.environ.get("SHARDFUZZ_OPERATIONS", "").partition("=")
+    return tensor, folder
+
+
 def _run(command, folder: str, anchors: str, perturbation: str = "") -> None:
     """One run of the command that writes its trace to folder. Raises ShardfuzzError."""
     environment = dict(os.environ, SHARDFUZZ_TRACE=folder, SHARDFUZZ_PERTURBATION=perturbation, SHARDFUZZ_ANCHORS=anchors)

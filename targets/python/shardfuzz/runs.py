@@ -10,6 +10,7 @@ from .anchors import Anchors
 from .errors import ShardfuzzError
 from .perturb import KINDS, Perturbation
 from .program import call, find_program, program_in_texts
+from .rerun import noting
 from .tracer import Tracer
 from .world import rank_and_count
 
@@ -66,6 +67,8 @@ def reference(directory: str, build: Callable, train_step: Callable, *, draws: i
     def run_alone(to: str, **options) -> Tracer:
         return _run(to, lambda: _build(build, None)[:2], train_step, steps, seed, skip=skip, quiet=True, anchors=anchors, **options)
     plain = run_alone(directory)
+    if noting()[0]:
+        return
     folder = os.path.join(directory, "draws")
     shutil.rmtree(folder, ignore_errors=True)
     folders, seen = [], {plain.recorder.digest()}

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from . import rerun, writer
 from .anchors import Anchored
+from .blame import Recording
 from .errors import ShardfuzzError
 from .layout import Layout, change_of, local_of
 from .names import ROOT, module_names, parameter_names, subject, tensor_name, unwrap
@@ -79,10 +80,11 @@ class Tracer:
     places, act_grad_scale: see layout.Layout. skip: patterns
     (fnmatch) of subjects that are left out. perturbation: see perturb.py. anchors: see anchors.py; on one rank, each tensor that is recorded is then
     replaced by the candidate's, so that the next module gets what the candidate's did. state: how parameters and gradients are read. quiet: without the
-    line on stdout that says where the trace is. Every rank of torch.distributed enters and leaves together. Raises ShardfuzzError."""
+    line on stdout that says where the trace is. operations: is told what passes. Every rank of torch.distributed enters and leaves together. Raises ShardfuzzError."""
 
     def __init__(self, directory: str, model, optimizer, *, batch=None, batch_dim: int = 0, mean: bool = True, places: Optional[Callable] = None,
-                 act_grad_scale: float = 1.0, skip: Sequence[str] = (), perturbation=None, anchors=None, state: Optional[State] = None, quiet: bool = False):
+                 act_grad_scale: float = 1.0, skip: Sequence[str] = (), perturbation=None, anchors=None, state: Optional[State] = None, quiet: bool = False,
+                 operations: Optional[Recording] = None):
         told = rerun.told() if perturbation is None and anchors is None else {}
         self.directory = told.get("directory", directory)
         self.first_calls: Dict[str, int] = {}  # of modules whose first call has another number than 0
@@ -92,6 +94,10 @@ class Tracer:
         self.recorder = Recorder(self.layout)
         self.skip, self.quiet = tuple(skip), quiet
         self.perturbation, self.anchors = told.get("perturbation", perturbation), told.get("anchors", anchors)
+        self.operations, self.notes = operations, ""
+        if operations is None and rerun.noting()[0]:
+            tensor, self.notes = rerun.noting()
+            self.operations = Recording(tensor)
         self.handles: list = []
         self.step = -1
 
@@ -168,6 +174,8 @@ class Tracer:
         if self.perturbation is not None:
             self.perturbation.choose_first(self.modules.values())
             self.perturbation.__enter__()
+        if self.notes:
+            self.operations.__enter__()
         _active.append(self)
         self.stepped = {id(one) for one in self.optimizers or [None]}
         self._open_step()
@@ -175,6 +183,10 @@ class Tracer:
 
     def __exit__(self, kind, value, trace) -> None:
         _active.remove(self)
+        if self.notes:
+            self.operations.__exit__(kind, value, trace)
+            if kind is None:
+                self.operations.write(self.notes, self.layout.rank, self.layout.groups())
         if self.perturbation is not None:
             self.perturbation.__exit__(kind, value, trace)
         self._detach()
@@ -210,7 +222,7 @@ class Tracer:
         self.stepped, self.losses, self.taken = set(), 0, set()
         self.calls: Dict[tuple, int] = {}
         self.open_calls: Dict[str, List[Tuple[int, int, str]]] = {}
-        self.before = {name: self._record(0, "step", "param", name, 0, self.state.value(name, parameter)) for name, parameter in self.parameters.items()}
+        self.before = {name: self._record(0, "step", "param", name, 0, self._read("value", name, parameter)) for name, parameter in self.parameters.items()}
         if self.anchors is not None:
             for name, parameter in self.parameters.items():
                 self._anchor_in_place("param", name, parameter)
@@ -218,7 +230,10 @@ class Tracer:
 
     def _anchor(self, name: str, tensor: torch.Tensor) -> Optional[torch.Tensor]:
         """What takes the place of a tensor that was recorded under the name; None: nothing does."""
-        return None if self.anchors is None or name not in self.recorder.records else self.anchors.of(name, tensor)
+        if self.anchors is None or name not in self.recorder.records:
+            return None
+        with self.operations.reading() if self.operations is not None else contextlib.nullcontext():
+            return self.anchors.of(name, tensor)
 
     def _anchor_in_place(self, kind: str, name: str, tensor: torch.Tensor) -> None:
         value = self._anchor(tensor_name(self.step, 0, "step", kind, name, 0), tensor)
@@ -226,13 +241,21 @@ class Tracer:
             with torch.no_grad():
                 tensor.copy_(value)
 
+    def _read(self, what: str, name: str, parameter: torch.nn.Parameter) -> Optional[torch.Tensor]:
+        """The parameter's value or gradient, as its state says."""
+        if self.operations is None:
+            return getattr(self.state, what)(name, parameter)
+        self.operations.know(name, parameter)
+        with self.operations.reading():
+            return getattr(self.state, what)(name, parameter)
+
     def _owned(self, optimizer) -> Dict[str, torch.nn.Parameter]:
         mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         return {name: parameter for name, parameter in self.parameters.items() if id(parameter) in mine}
 
     def _take_gradients(self, parameters: Dict[str, torch.nn.Parameter]) -> None:
         for name, parameter in parameters.items():
-            gradient = self.state.gradient(name, parameter) if name not in self.taken else None
+            gradient = self._read("gradient", name, parameter) if name not in self.taken else None
             if gradient is not None:
                 self.taken.add(name)
                 self._record(0, "step", "main_grad", name, 0, gradient)
@@ -246,7 +269,7 @@ class Tracer:
         for name, parameter in parameters.items():
             if self.perturbation is not None:
                 self.perturbation.store(parameter)
-            before, after = self.before[name], self.state.value(name, parameter)
+            before, after = self.before[name], self._read("value", name, parameter)
             if before is not None:
                 self._record(0, "step", "param_delta", name, 0, change_of(after, before), place_of=after)
 
@@ -355,4 +378,6 @@ class Tracer:
         if tensor is None or any(fnmatch.fnmatch(name, pattern) for pattern in self.skip):
             return None
         full_name = tensor_name(self.step if step is None else step, mb, direction, kind, name, call)
+        if self.operations is not None:
+            self.operations.passes(full_name, tensor)
         return self.recorder.add(full_name, kind, tensor, mark, place_of)

@@ -18,7 +18,7 @@ from typing import Any, Callable, Optional, Sequence
 
 import torch
 
-from . import devices, gloo, worker, writer, zygote
+from . import blame, devices, gloo, worker, writer, zygote
 from .anchors import Anchors
 from .perturb import KINDS, Perturbation
 from .tracer import State, Tracer
@@ -82,9 +82,12 @@ class _RunTracer(Tracer):
         self.groups = {} if alone or training.mesh is None else groups_of(training.mesh)
         self.replicas, self.first_calls = training.replicas, training.first_calls
 
+    def all_groups(self) -> dict:
+        return {**self.groups, **self.layout.groups()}
+
     def write(self):
         path = os.path.join(self.directory, writer.file_name(self.layout.rank))
-        writer.write_file(path, self.recorder.entries(), self.layout.rank, self.layout.ranks, self.mode, {**self.groups, **self.layout.groups()}, self.replicas)
+        writer.write_file(path, self.recorder.entries(), self.layout.rank, self.layout.ranks, self.mode, self.all_groups(), self.replicas)
 
 
 @contextlib.contextmanager
@@ -121,22 +124,25 @@ class _Worker:
         case, draw = request["case"], request.get("draw", -1)
         anchors = Anchors(request["anchors"]) if "anchors" in request else None
         with self.world.used(), _temporary_files_in(request["out"]):
-            self._train(case, draw, anchors, request, beat)
+            return self._train(case, draw, anchors, request, beat)
 
     def _train(self, case, draw, anchors, request, beat):
         alone, seed = request["run"] != "candidate", case.get("seed", 0)
         torch.manual_seed(seed)
         training = self.build(case, None if alone else self.world)
+        recording = blame.recording_of(request)
         try:
             kinds = [kind for kind in KINDS if anchors is None or kind != "E1"]  # anchored, inputs are equal by construction
             perturbation = Perturbation(kinds[draw % len(kinds)], seed * 1000 + draw) if draw >= 0 else None
-            with _RunTracer(request["out"], training, alone, perturbation=perturbation, anchors=anchors) as tracer:
+            with recording or contextlib.nullcontext(), \
+                 _RunTracer(request["out"], training, alone, perturbation=perturbation, anchors=anchors, operations=recording) as tracer:
                 for step in range(training.steps):
                     torch.manual_seed(seed + 1 + step)
                     training.step(step, tracer)
                     beat()
         finally:
             training.close()
+        return blame.answer(request, recording, tracer.layout.rank, tracer.all_groups())
 
 
 def serve(describe: dict, build: Callable, preload: Callable, script: Optional[Callable] = None, forget: Callable = lambda: None) -> None:
@@ -156,5 +162,5 @@ def serve(describe: dict, build: Callable, preload: Callable, script: Optional[C
     def run(request, beat):
         if not state:
             state.append(_Worker(build, import_all, forget))
-        state[0].run(request, beat)
-    worker.serve({"anchored": True, **describe}, run, script, import_all)
+        return state[0].run(request, beat)
+    worker.serve({"anchored": True, "operations": True, **describe}, run, script, import_all)

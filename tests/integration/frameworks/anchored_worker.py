@@ -1,7 +1,8 @@
 """The sample worker with a wrong fc1 in what candidates compute: its weights on rank 1 are 1 % too large, so that fc2 differs too. With the argument
 "whole" it does not say that its reference can be given a candidate's tensors; with "deaf" it says so, and computes its own all the same. With
 "turns" every second draw moves all weights by more than rank 1 is off, and the draws between by far less: as a sum that cancels, which another order of
-its terms moves and a rounding of its result does not. Nothing is wrong then."""
+its terms moves and a rounding of its result does not. Nothing is wrong then. With "notes" it says that it can note operations, and says which rank of how
+many it was asked about; with "raises" candidates fail when they are asked to; with "answers-otherwise" the answer is no text."""
 import os
 import random
 import sys
@@ -30,8 +31,17 @@ def run(request, links):
     if MANNER == "deaf":
         request.pop("anchors", None)
     worker_mlp.run(request, links)
+    noting = request.get("operations")
+    if noting and request["run"] == "candidate":
+        if MANNER == "raises":
+            raise ValueError("no notes today")
+        open(os.path.join(noting["folder"], str(worker_mlp.RANK)), "w").close()
+    elif noting:
+        ranks = len(os.listdir(noting["folder"]))
+        return {"operation": 7 if MANNER == "answers-otherwise" else f"rank {noting['rank']} of {ranks} has {noting['tensor']}"}
+    return None
 
 
 worker_mlp.random = types.SimpleNamespace(Random=Wrong)
 connections = worker_mlp.connect_ranks(os.environ["SHARDFUZZ_SOCKET"] + ".ranks") if worker_mlp.RANKS > 1 else []
-worker_mlp.worker.serve({**worker_mlp.DESCRIBE, "anchored": MANNER != "whole"}, lambda request, beat: run(request, connections))
+worker_mlp.worker.serve({**worker_mlp.DESCRIBE, "anchored": MANNER != "whole", "operations": MANNER in ("notes", "raises", "answers-otherwise")}, lambda request, beat: run(request, connections))

@@ -50,7 +50,7 @@ check "a dry run writes nothing" [ ! -e "$work/none" ]
 check "a dry run prints the cases that a campaign runs" [ "$(query "$work/one.sqlite" 'SELECT min(idx) FROM verdict WHERE verdict = '"'FINDING'")" = "$(($(grep -n -m 1 'no-reduce' "$work/stdout" | cut -d: -f1) - 1))" ]
 check "the report says what it looks like" grep -qx "diagnosis    missing_reduction: $partial" "$found/report.txt"
 run 1 replay "$found/case.json" --target "$sample" --json "${launch[@]}"
-is_json '[j["diagnosis"]["class"], j["diagnosis"]["text"], sorted(j["diagnosis"])]' "['missing_reduction', '$partial', ['cause', 'class', 'left', 'text']]"
+is_json '[j["diagnosis"]["class"], j["diagnosis"]["text"], sorted(j["diagnosis"])]' "['missing_reduction', '$partial', ['cause', 'class', 'left', 'operation', 'text']]"
 is_json '[j["numbers"]["worst"]["rank"] >= 0, j["numbers"]["elements"]["wrong"] > 0, j["numbers"]["norm"] > 0]' '[True, True, True]'
 check "as expected" grep -q '^expected .*: yes$' "$work/stderr"
 run 1 shrink "$found/case.json" --target "$sample" -o "$work/again.json" "${launch[@]}"
@@ -58,6 +58,18 @@ check "shrink comes to the same case" cmp "$work/again.json" "$found/min.json"
 run 0 describe "$found/min.json"
 run 0 fuzz --target "$sample" --cases 12 --set bug=none --set ranks=2 --out "$work/clean" --json "${launch[@]}"
 is_json 'j["passed"]' 12
+
+# A worker that can note operations is asked for those behind the first wrong tensor; what it says is in the report, and what it cannot say is not.
+noting="worker:python3 -S tests/integration/frameworks/anchored_worker.py"
+run 1 fuzz --target "$noting notes" --cases 3 --set ranks=2 --set bug=none --out "$work/noted" --json "${launch[@]}"
+is_json '{s["diagnosis"]["operation"] for s in j["by_signature"]}' "{'rank 1 of 2 has s0/mb0/fwd/act/mlp.fc1/0'}"
+check "and the summary" grep -qx '    operation: rank 1 of 2 has s0/mb0/fwd/act/mlp.fc1/0' "$work/stderr"
+check "the report has the operation" grep -qx 'operation    rank 1 of 2 has s0/mb0/fwd/act/mlp.fc1/0' "$work"/noted/*/report.txt
+for manner in raises answers-otherwise; do
+  run 1 fuzz --target "$noting $manner" --cases 3 --set ranks=2 --set bug=none --out "$work/$manner" --json "${launch[@]}"
+  is_json '[(s["signature"], s["diagnosis"]["operation"]) for s in j["by_signature"]]' "[('tolerance/act/mlp.fc1@dp', '')]"
+  check "$manner: the report has none" [ -z "$(grep -h "^operation" "$work/$manner"/*/report.txt)" ]
+done
 
 # A worker that does not start in one of the campaign's processes is that case's bad luck; at the start it ends the campaign.
 cat >"$work/starts.sh" <<STARTS

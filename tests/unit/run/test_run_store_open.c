@@ -78,16 +78,17 @@ static void test_store_open_no_store_refused_and_unchanged(void **state) {
 static void test_store_open_newer_schema_refused(void **state) {
   const struct fixture *f = *state;
   sf_store_close(open_ok(f->path, SF_STORE_CREATE));
-  execute(f->path, "PRAGMA user_version = 10");
+  execute(f->path, "PRAGMA user_version = 11");
   const struct sf_store_options options = options_make(f->path, SF_STORE_RESUME);
-  open_refused(&options, SF_EINPUT, "schema version 10; this shardfuzz reads versions 2 to 9");
+  open_refused(&options, SF_EINPUT, "schema version 11; this shardfuzz reads versions 2 to 10");
   execute(f->path, "PRAGMA user_version = 1");
-  open_refused(&options, SF_EINPUT, "schema version 1; this shardfuzz reads versions 2 to 9");
+  open_refused(&options, SF_EINPUT, "schema version 1; this shardfuzz reads versions 2 to 10");
 }
 
 /* Takes away what came after a version. */
 #define WITHOUT(column) "ALTER TABLE finding DROP COLUMN " column ";"
-#define TO_VERSION_8 WITHOUT("contrast") "PRAGMA user_version = 8;"
+#define TO_VERSION_9 WITHOUT("operation") "PRAGMA user_version = 9;"
+#define TO_VERSION_8 TO_VERSION_9 WITHOUT("contrast") "PRAGMA user_version = 8;"
 #define TO_VERSION_7                                                                                                                       \
   TO_VERSION_8 WITHOUT(                                                                                                                    \
       "steps") "ALTER TABLE verdict DROP COLUMN closest; ALTER TABLE verdict DROP COLUMN unjudged; PRAGMA user_version = 7;"
@@ -139,7 +140,7 @@ static void test_store_open_version_2_is_read_and_upgraded(void **state) {
   add_finding_ok(store, seen);
   commit_ok(store);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 9);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 10);
   assert_int_equal(query(f->path, "SELECT count(*) FROM verdict"), 2);
   integrity_is_ok(f->path);
   store = open_ok(f->path, SF_STORE_RESUME);
@@ -175,7 +176,7 @@ static void test_store_open_without_reasons_is_read_and_upgraded(void **state) {
   add_ok(store, why);
   commit_ok(store);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 9);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 10);
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_summarise(store, &summary, NULL), SF_OK);
   assert_string_equal(summary.inconclusive_reason, "no memory"); /* an earlier index than the one without */
@@ -205,18 +206,19 @@ static void test_store_open_version_4_is_read_and_upgraded(void **state) {
   store = open_ok(f->path, SF_STORE_RESUME);
   lease_is(store, 10, 10, 4, 6);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 9);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 10);
   assert_int_equal(query(f->path, "SELECT sum(count) FROM verdict"), 4);
 }
 
-/* Stores of versions 5 to 8: why their findings fail is not known, before version 7 the causes of their diagnoses, and before version 6
- * what their smallest cases show. */
+/* Stores of versions 5 to 9: which operation went wrong is not known, before version 9 why their findings fail, before version 7 the causes
+ * of their diagnoses, and before version 6 what their smallest cases show. */
 static void is_upgraded(const struct fixture *f, const char *to_version, int32_t version) {
   struct sf_store_finding finding, seen = seen_make("s", 3, "{\"case\":3}", "{\"min\":3}");
   bool found = false;
   seen.shown = "a/b/c\nd/e/f\n";
   seen.contrast = "{\"why\":\"fails only with a=1\"}";
-  seen.diagnosis = (struct sf_diagnosis){.cls = SF_DIAGNOSIS_SCALE, .text = "scaled by 2 = tp", .cause = "scaled: tp"};
+  seen.diagnosis =
+      (struct sf_diagnosis){.cls = SF_DIAGNOSIS_SCALE, .text = "scaled by 2 = tp", .cause = "scaled: tp", .operation = "aten.mm"};
   struct sf_store *store = open_ok(f->path, SF_STORE_CREATE);
   lease_is(store, 10, 10, 0, 10);
   add_finding_ok(store, seen);
@@ -225,9 +227,10 @@ static void is_upgraded(const struct fixture *f, const char *to_version, int32_t
   execute(f->path, to_version);
   store = open_ok(f->path, SF_STORE_READ);
   assert_int_equal(sf_store_find(store, &finding, &found, "s", NULL), SF_OK);
-  assert_true(found && (finding.shown != NULL) == (version > 5) && finding.contrast == NULL &&
+  assert_true(found && (finding.shown != NULL) == (version > 5) && (finding.contrast != NULL) == (version > 8) &&
               strcmp(finding.diagnosis.text, seen.diagnosis.text) == 0);
   assert_string_equal(finding.diagnosis.cause, version > 6 ? seen.diagnosis.cause : "");
+  assert_string_equal(finding.diagnosis.operation, "");
   sf_store_close(store);
   store = open_ok(f->path, SF_STORE_RESUME);
   seen.index = seen.min_index = 2;
@@ -236,8 +239,9 @@ static void is_upgraded(const struct fixture *f, const char *to_version, int32_t
   assert_int_equal(sf_store_find(store, &finding, &found, "s", NULL), SF_OK);
   assert_true(found && strcmp(finding.shown, seen.shown) == 0 && strcmp(finding.diagnosis.cause, "scaled: tp") == 0);
   assert_string_equal(finding.contrast, seen.contrast);
+  assert_string_equal(finding.diagnosis.operation, seen.diagnosis.operation);
   sf_store_close(store);
-  assert_int_equal(query(f->path, "PRAGMA user_version"), 9);
+  assert_int_equal(query(f->path, "PRAGMA user_version"), 10);
 }
 
 static void test_store_open_version_5_is_read_and_upgraded(void **state) { is_upgraded(*state, TO_VERSION_5, 5); }
@@ -245,6 +249,8 @@ static void test_store_open_version_5_is_read_and_upgraded(void **state) { is_up
 static void test_store_open_version_6_is_read_and_upgraded(void **state) { is_upgraded(*state, TO_VERSION_6, 6); }
 
 static void test_store_open_version_8_is_read_and_upgraded(void **state) { is_upgraded(*state, TO_VERSION_8, 8); }
+
+static void test_store_open_version_9_is_read_and_upgraded(void **state) { is_upgraded(*state, TO_VERSION_9, 9); }
 
 /* Two rows that both have a case are no store of ours. */
 static void test_store_open_overlapping_rows_refused(void **state) {
@@ -271,7 +277,7 @@ static void test_store_merge_takes_a_store_of_version_2(void **state) {
   sf_store_close(open_ok(f->other, SF_STORE_CREATE));
   assert_int_equal(sf_store_merge(&report, f->joined, paths, 2, false, NULL), SF_OK);
   assert_int_equal(report.verdicts, 1);
-  assert_int_equal(query(f->joined, "PRAGMA user_version"), 9);
+  assert_int_equal(query(f->joined, "PRAGMA user_version"), 10);
   assert_int_equal(query(f->joined, "SELECT count(*) FROM finding WHERE diagnosis IS NULL"), 1);
   assert_int_equal(query(f->path, "PRAGMA user_version"), 2);
 }
@@ -516,6 +522,7 @@ int main(void) {
       STORE_TEST(test_store_open_version_5_is_read_and_upgraded),
       STORE_TEST(test_store_open_version_6_is_read_and_upgraded),
       STORE_TEST(test_store_open_version_8_is_read_and_upgraded),
+      STORE_TEST(test_store_open_version_9_is_read_and_upgraded),
       STORE_TEST(test_store_open_overlapping_rows_refused),
       STORE_TEST(test_store_merge_takes_a_store_of_version_2),
       STORE_TEST(test_store_open_damaged_refused),
