@@ -362,7 +362,6 @@ static int32_t next_jobs(void *ctx, struct sf_job *jobs, int32_t max) {
   while (count < max && k->next < stop) {
     const int64_t index = k->next++;
     sf_ledger_fail(&k->ledger, sf_campaign_job(&jobs[count++], k->options, index, index, &k->ledger.error), NULL);
-    if (sf_subject_of(&jobs[count - 1].c)->judges_quickly) jobs[count - 1].effort = SF_EFFORT_QUICK; /* what it finds is confirmed */
     note_running(k, index, 1);
     if (failed(k)) return 0;
   }
