@@ -40,6 +40,10 @@ RIGHT = [
        "checkpoint": {"before": 1}} for number in range(4)),
     *(stage(number, train={"steps": 3, "optimizer": "adam"}, checkpoint={"before": 1 + number % 2}) for number in range(4)),
     stage(2, train={"steps": 2, "optimizer": "momentum", "precision": "bf16"}, checkpoint={"before": 1}),
+    *(stage(number, train={"steps": 2, "optimizer": "adam"}, checkpoint={"before": 1, "universal": True, "into_stage": into})
+      for number, into in ((1, 2), (2, 1), (3, 3))),
+    *({"layout": {axis: 2}, "zero": {"stage": 1}, "model": {"layers": 2}, "train": {"steps": 2, "optimizer": "adamw"},
+       "checkpoint": {"before": 1, "universal": True}} for axis in ("tp", "pp")),
 ]
 REFUSED = [
     ({"layout": {"pp": 2}, "zero": {"stage": 2}}, "stages 0 and 1"),

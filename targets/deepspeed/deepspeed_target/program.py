@@ -93,6 +93,8 @@ def config_of(case, ranks):
     for name in ("offload_optimizer", "offload_param"):
         if zero.get(name):
             config["zero_optimization"][name] = {"device": "cpu"}
+    if case.get("load_universal"):
+        config["checkpoint"] = {"load_universal": True}
     if case["layout"]["pp"] > 1:
         config["pipeline"] = pipeline_settings(case)
     if case["layout"]["tp"] > 1:
@@ -187,9 +189,8 @@ def spread(case, model, mesh):
     if layout["cp"] > 1:
         by_mesh = engine_of["groups"] == "mesh_param"
         more = {"mesh_param": (layout["dp"], layout["cp"])} if by_mesh else {"mpu": groups_of(ranks, engine_of["groups"])}
-    config = config_of(case, layout["dp"])
-
-    def start(model):
+    def start(model, case):
+        config = config_of(case, layout["dp"])
         if layout["pp"] > 1:
             model = pipeline_of(case, model)
         if layout["tp"] > 1:
@@ -210,7 +211,7 @@ def spread(case, model, mesh):
         state.engine, state.safe = engine, engine_of["read"] == "safe_get"
         return model
 
-    model = start(model)
+    model = start(model, case)
 
     def step(number, trace):
         if number > 0 and number == case["checkpoint"]["before"]:
@@ -267,20 +268,41 @@ def train_batch(engine, batches, trace):
         engine.train_batch(iter([(ids, labels) for ids, labels, _ in batches]))
 
 
+def after_loading(case):
+    """The case of the engine that loads a checkpoint: of another stage the settings are DeepSpeed's own."""
+    checkpoint, zero = case["checkpoint"], case["zero"]
+    if checkpoint.get("into_stage", "same") not in ("same", zero["stage"]):
+        zero = {"stage": checkpoint["into_stage"], **{name: zero[name] for name in ("reduce_scatter",) if name in zero}}
+    return {**case, "zero": zero, "load_universal": checkpoint.get("universal", False)}
+
+
+def make_universal(folder):
+    """Converts the checkpoint of tag "saved" as a user does, by DeepSpeed's program: the result's tag is "universal"."""
+    from deepspeed.checkpoint import ds_to_universal
+    options = types.SimpleNamespace(input_folder=os.path.join(folder, "saved"), output_folder=os.path.join(folder, "universal"), num_extract_workers=1,
+                                    num_merge_workers=1, keep_temp_folder=False, strict=True, inject_missing_state=True)
+    with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
+        ds_to_universal.main(options)
+
+
 def reloaded(case, start):
     """Saves the running engine, and loads that into a new engine whose parameters were others. Returns the new engine's model."""
     folder = [tempfile.mkdtemp(prefix="sf-deepspeed-") if torch.distributed.get_rank() == 0 else None]
     torch.distributed.broadcast_object_list(folder)
+    universal = case["checkpoint"].get("universal", False)
     try:
         with numbers_of_rank(state.engine.module):
-            state.engine.save_checkpoint(folder[0])
+            state.engine.save_checkpoint(folder[0], tag="saved")
+        if universal and torch.distributed.get_rank() == 0:
+            make_universal(folder[0])
+        torch.distributed.barrier()
         state.engine.destroy()
         model = Model(case)
         for one in model.parameters():
             torch.nn.init.constant_(one, 0.5)
-        model = start(model)
+        model = start(model, after_loading(case))
         with numbers_of_rank(model):
-            if state.engine.load_checkpoint(folder[0])[0] is None:
+            if state.engine.load_checkpoint(folder[0], tag="universal" if universal else "saved")[0] is None:
                 raise RuntimeError("load_checkpoint found nothing to load")
         return model
     finally:
