@@ -156,7 +156,7 @@ def _keys(values: List[dict]) -> List[tuple]:
 
 
 class Search:
-    """One rank's values, explained when they are asked for. ranks: as operations.read gives them."""
+    """One rank's values, explained when they are asked for. ranks: as recording.read gives them."""
 
     def __init__(self, reference: Reference, ranks: Dict[int, dict], rank: int):
         self.reference, self.values, self.wanted = reference, ranks[rank]["values"], ranks[rank]["wanted"]
@@ -165,6 +165,10 @@ class Search:
         self._keys, self._of_rank = keys[rank], {other: about["values"] for other, about in ranks.items()}
         self.groups = sorted({tuple(sorted(group)) for group in [*ranks[rank]["groups"].values(), list(ranks)] if len(group) > 1 and set(group) <= set(ranks)}, key=len)
         self._known: Dict[int, Optional[Match]] = {}
+        # Where the loss is the mean over a rank's own rows, gradients are so many times larger. What the wanted tensor is off by is no such factor.
+        wanted = self.values[self.wanted]["value"]
+        self._factors = [size for size in sorted({len(group) for group in self.groups})
+                         if wanted is None or _tells_nothing(wanted) or self.reference.find(wanted.double() / size).which < 0]
 
     def match(self, number: int) -> Optional[Match]:
         if number not in self._known:
@@ -187,8 +191,7 @@ class Search:
             return joined
         if found.which >= 0:
             return Match("is a part that agrees", found.which, is_part=True)
-        # Where the loss is the mean over a rank's own rows, its gradients are so many times larger.
-        for size in sorted({len(group) for group in self.groups}) if value.is_floating_point() and number != self.wanted else ():
+        for size in self._factors if value.is_floating_point() else ():
             found = self.reference.find(value.double() / size, off_max)
             if found.which >= 0:
                 return Match(f"agrees but for a factor of {size}", found.which, is_part=found.is_part)

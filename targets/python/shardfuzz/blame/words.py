@@ -37,9 +37,8 @@ def _of_first_wrong(search: Search, number: int, chain: List[int]) -> str:
             + (f"; then {', '.join(then[:CHAIN_MAX])}" if then else ""))
 
 
-def _explain(tensor: str, reference: dict, ranks: Dict[int, dict], rank: int) -> str:
+def _explain(tensor: str, search: Search, reference: dict) -> str:
     there = reference["values"]
-    search = Search(Reference(there), ranks, rank)
     values, wanted, match = search.values, search.wanted, search.match(search.wanted)
     made = maker(values, wanted)
     if match is CONSTANT:
@@ -62,7 +61,8 @@ def explain(tensor: str, reference: dict, ranks: Dict[int, dict], rank: int) -> 
     holders = [one for one in sorted(ranks) if ranks[one]["wanted"] is not None]
     if reference["wanted"] is None:
         return ""
+    known = Reference(reference["values"])
     try:
-        return next(filter(None, (_explain(tensor, reference, ranks, one) for one in ([rank] if rank in holders else holders))), "")
+        return next(filter(None, (_explain(tensor, Search(known, ranks, one), reference) for one in ([rank] if rank in holders else holders))), "")
     except OutOfTime:
         return ""
