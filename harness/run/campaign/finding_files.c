@@ -51,6 +51,7 @@ void sf_finding_message(struct sf_text *out, const char *name, const char *what,
   if (name) sf_text_append(out, "new finding %s: ", name);
   sf_line_append(out, "%.*s", (int)length, what);
   if (name && *line) sf_text_append(out, "; diagnosis: %s", line);
+  if (name && *diagnosis->operation) sf_line_append(out, "; operation: %s", diagnosis->operation);
 }
 
 static void append_story(struct sf_text *text, const struct sf_finding_story *story) {

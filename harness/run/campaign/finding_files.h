@@ -24,8 +24,8 @@ struct sf_finding_story {
 /* The report for people: what failed, where first, by how much, and how to replay it. The caller frees *out with sf_free. */
 enum sf_status sf_finding_report(char **out, const struct sf_case *c, const struct sf_outcome *outcome,
                                  const struct sf_finding_story *story) SF_MUST_USE;
-/* Appends one line that says what is wrong without the report: "new finding NAME: WHAT; diagnosis: ..", WHAT being the first line of
- * `what`. name: NULL, or a new finding's, or else WHAT stands alone. */
+/* Appends one line that says what is wrong without the report: "new finding NAME: WHAT; diagnosis: ..; operation: ..", WHAT being the first
+ * line of `what`. name: NULL, or a new finding's, or else WHAT stands alone. */
 void sf_finding_message(struct sf_text *out, const char *name, const char *what, const struct sf_diagnosis *diagnosis);
 /* "in 87 of at most 300 trials; minimal: yes", or why it was not shrunk. */
 void sf_finding_shrink_text(char *out, size_t size, const struct sf_job_result *shrunk);

@@ -61,9 +61,10 @@ is_json 'j["passed"]' 12
 
 # A worker that can note operations is asked for those behind the first wrong tensor; what it says is in the report, and what it cannot say is not.
 noting="worker:python3 -S tests/integration/frameworks/anchored_worker.py"
-run 1 fuzz --target "$noting notes" --cases 3 --set ranks=2 --set bug=none --out "$work/noted" --json "${launch[@]}"
+run 1 fuzz --target "$noting notes" --cases 3 --set ranks=2 --set bug=none --out "$work/noted" --annotations "$work/noted.txt" --json "${launch[@]}"
 is_json '{s["diagnosis"]["operation"] for s in j["by_signature"]}' "{'rank 1 of 2 has s0/mb0/fwd/act/mlp.fc1/0'}"
 check "and the summary" grep -qx '    operation: rank 1 of 2 has s0/mb0/fwd/act/mlp.fc1/0' "$work/stderr"
+check "and the annotation" grep -q '; diagnosis: part: only rank 1 is wrong; operation: rank 1 of 2 has s0/mb0/fwd/act/mlp.fc1/0' "$work/noted.txt"
 check "the report has the operation" grep -qx 'operation    rank 1 of 2 has s0/mb0/fwd/act/mlp.fc1/0' "$work"/noted/*/report.txt
 for manner in raises answers-otherwise; do
   run 1 fuzz --target "$noting $manner" --cases 3 --set ranks=2 --set bug=none --out "$work/$manner" --json "${launch[@]}"
