@@ -64,6 +64,8 @@ NOT_RUN = {
     ("harness/docs/megatron.md", "torchrun --nproc-per-node 4 train.py --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2"): MEGATRON,
     ("harness/docs/megatron.md", "python3 -m shardfuzz.rerun reference -- torchrun --nproc-per-node 1 train.py"): MEGATRON,
     ("harness/docs/megatron.md", "shardfuzz check reference parallel"): MEGATRON,
+    ("harness/docs/pytorch.md", "python3 -m shardfuzz.blame s0/mb0/fwd/act/layers.1.fc2/0 -- python3 traced.py -- torchrun --nproc-per-node 2 traced.py"):
+        "needs a model with a mistake: tests/python/test_blame.py has one",
     ("harness/docs/pytorch.md", "torchrun --nproc-per-node 2 train.py"): RERUN,
     ("harness/docs/pytorch.md", "python3 -m shardfuzz.rerun reference -- python3 train.py"): RERUN,
     ("harness/docs/pytorch.md", "shardfuzz check reference parallel"): RERUN,

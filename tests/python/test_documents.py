@@ -10,8 +10,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = "harness/docs/pytorch.md"
-# What PyTorch's Gloo threads say when they abort a rank that has done its work and is being taken down; seen in one run of four on a busy machine.
-GLOO_ABORT = "terminate called without an active exception"
 
 
 class Documents(unittest.TestCase):
@@ -25,11 +23,8 @@ class Documents(unittest.TestCase):
             install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--disable-pip-version-check",
                        "--root-user-action=ignore", "--target", f"{folder}/installed", str(package)]
             subprocess.run(install, check=True)
-            for _ in range(3):
-                done = subprocess.run([sys.executable, str(ROOT / "tests/integration/documents.py"), PAGE], capture_output=True, text=True, timeout=600,
-                                      env={**os.environ, "PYTHONPATH": f"{folder}/installed"})
-                if done.returncode == 0 or GLOO_ABORT not in done.stderr:
-                    break
+            done = subprocess.run([sys.executable, str(ROOT / "tests/integration/documents.py"), PAGE], capture_output=True, text=True, timeout=600,
+                                  env={**os.environ, "PYTHONPATH": f"{folder}/installed"})
             self.assertEqual(done.returncode, 0, done.stderr[-6000:])
 
 

@@ -14,6 +14,7 @@ from typing import Dict, List, Optional, Tuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten
 
@@ -23,9 +24,12 @@ from ..places import is_dtensor
 BYTES_MAX = 1 << 29        # of values that a rank keeps
 VALUE_BYTES_MAX = 1 << 21  # of one of them; of larger ones, such as buffers of gradients, it is only known what they are made of
 PARTS_MAX = 64             # of a tensor that was written piece by piece
-# Files that say how an operation reaches the dispatcher, and not who calls it.
-_PLUMBING = re.compile(r"/torch/(_|functional|overrides|utils/|nn/functional|nn/modules/|autograd/|library|fx/|optim/optimizer|distributed/(c10d_logger|distributed_c10d|"
-                       r"_functional_collectives|tensor/_|tensor/parallel/_)).*|/shardfuzz/[a-z_/]+\.py$|_target/(shims|standins)\.py$|^<|/(functools|contextlib)\.py$")
+# Files that say how an operation reaches the dispatcher, and not who calls it: of this package, of its targets' stand-ins, of torch.
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + "/"
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + "/"
+_PLUMBING = re.compile(rf"{re.escape(_OWN)}|{re.escape(_TORCH)}(_|functional|overrides|utils/|nn/functional|nn/modules/|autograd/|library|fx/|optim/optimizer|"
+                       r"distributed/(c10d_logger|distributed_c10d|_functional_collectives|tensor/_|tensor/parallel/_))"
+                       r"|.*_target/(shims|standins)\.py$|<|.*/(functools|contextlib)\.py$")
 _OVERWRITING = ("aten.copy_", "aten.zero_", "aten.fill_.Scalar")  # what was there before does not matter
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _LINE_OF_TRACEBACK = re.compile(r'File "([^"]+)", line (\d+)')
@@ -45,7 +49,7 @@ def _place(path: str, line) -> str:
 def _caller() -> str:
     frame = sys._getframe(2)
     while frame is not None:
-        if not _PLUMBING.search(frame.f_code.co_filename):
+        if not _PLUMBING.match(frame.f_code.co_filename):
             return _place(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return ""
@@ -55,7 +59,7 @@ def _caller_of_forward(node) -> str:
     """Where the forward operation was called whose gradient the node computes."""
     for text in reversed(node.metadata.get("traceback_") or ()):
         found = _LINE_OF_TRACEBACK.search(text)
-        if found and not _PLUMBING.search(found[1]):
+        if found and not _PLUMBING.match(found[1]):
             return _place(found[1], found[2])
     return ""
 
@@ -88,7 +92,7 @@ class Recording(TorchDispatchMode):
 
     def know(self, name: str, parameter: torch.Tensor) -> None:
         with _disable_current_modes():
-            number = self._number_of(parameter._local_tensor if is_dtensor(parameter) else parameter)
+            number = self._number_of(_plain(parameter))
             if number >= 0 and not self.values[number]["operation"]:
                 self.values[number]["name"] = name
 
@@ -105,7 +109,7 @@ class Recording(TorchDispatchMode):
         """Says that the tensor of that name is recorded now."""
         if name == self.tensor and self.wanted is None:
             with _disable_current_modes():
-                number = self._number_of(tensor._local_tensor if is_dtensor(tensor) else tensor)
+                number = self._number_of(_plain(tensor))
             self.wanted = number if number >= 0 else None
 
     def noted(self) -> dict:
@@ -211,6 +215,12 @@ class Recording(TorchDispatchMode):
         if len(numbers) == 1 and self.values[numbers[0]]["value"] is not None and self.values[numbers[0]]["value"].shape == tensor.shape:
             return numbers[0]
         return self._add({"operation": "aten.as_strided", "name": "", "where": "", "backward": False, "reading": self._reading}, tensor, numbers, False)
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """What a DTensor, or the result of a collective that is under way, has on this rank."""
+    tensor = tensor._local_tensor if is_dtensor(tensor) else tensor
+    return tensor.trigger_wait() if isinstance(tensor, AsyncCollectiveTensor) else tensor
 
 
 def _tensors_of(value) -> list:
