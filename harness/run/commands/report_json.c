@@ -21,7 +21,7 @@ json_t *sf_json_of_case(const struct sf_case *c) {
 }
 
 json_t *sf_json_diagnosis(const struct sf_diagnosis *d) {
-  if (!*d->text) return json_null();
+  if (!*d->text && !*d->operation) return json_null();
   return json_pack("{s:s, s:o, s:o, s:o, s:o}", "class", sf_diagnosis_class_name(d->cls), "cause", sf_json_text(d->cause), "text",
                    sf_json_text(d->text), "left", sf_json_real(d->left), "operation", sf_json_text(d->operation));
 }

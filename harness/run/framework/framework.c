@@ -346,8 +346,8 @@ static enum sf_status run_case(struct sf_framework *f, struct sf_framework_outco
   const bool is_wrong = outcome->verdict == SF_VERDICT_FINDING && outcome->what.cls == SF_CLASS_TOLERANCE;
   if (status == SF_OK && good && f->supposes && is_wrong && f->draws_made > 0)
     status = sf_framework_judge_supposing(f, outcome, c, folder, candidate, &before, error);
-  const bool is_told = is_wrong || (outcome->verdict == SF_VERDICT_FINDING && outcome->what.cls == SF_CLASS_CONFLICT);
-  if (status == SF_OK && f->supposes && is_told && *f->anchors && sf_description_has_operations(f->description))
+  const bool has_wrong_tensor = is_wrong || (outcome->verdict == SF_VERDICT_FINDING && outcome->what.cls == SF_CLASS_CONFLICT);
+  if (status == SF_OK && f->supposes && has_wrong_tensor && *f->anchors && sf_description_has_operations(f->description))
     status = sf_framework_find_operation(f, outcome, c, folder, error);
   if (!f->options.keep) sf_remove_tree(candidate);
   if (!f->options.keep && *f->anchors) sf_remove_tree(f->anchors);

@@ -29,7 +29,8 @@ def script(case, first):
     from shardfuzz import scripts
     from . import model, pipeline, program, tensor, values
     ranks = math.prod(case["layout"][axis] for axis in AXES)
-    return scripts.compose([model, values, pipeline, tensor, program], "deepspeed", version("deepspeed"), shortened(case), first, ranks, case["train"]["steps"])
+    axes = [part for axis, part in (("pp", pipeline), ("tp", tensor)) if case["layout"][axis] > 1]
+    return scripts.compose([model, values, *axes, program], "deepspeed", version("deepspeed"), shortened(case), first, ranks, case["train"]["steps"])
 
 
 def forget():

@@ -11,9 +11,9 @@ gradient(name, parameter), as tracer.State has them, which hold on one device to
 import inspect
 import re
 
-_HEAD = '''"""Found by shardfuzz: {first} of {framework} on {ranks} ranks is not what one device gives.
+_HEAD = '''"""Found by shardfuzz: {first} of {framework} on {on} is not what one device gives.
 
-Run it with python: it needs {framework} {version} and torch alone, and starts {ranks} ranks itself. Exit code 1: something is wrong.
+Run it with python: it needs {framework} {version} and torch alone, and starts {on} itself. Exit code 1: something is wrong.
 """
 import contextlib, os, sys
 import torch
@@ -152,5 +152,5 @@ def compose(program, framework: str, version: str, case: dict, first: str, ranks
     source = "\n\n".join(re.sub(r"^from \.\w+ import .*\n", "", inspect.getsource(one), flags=re.MULTILINE) for one in modules)
     rounded = re.search(r"'(bf16|fp16|bfloat16|float16)'", repr(case))     # each sum of a layer rounds to that type
     values = {"tolerance": 0.04 if rounded else 1e-3, "framework": framework, "version": version, "case": repr(case), "first": first or "a run",
-              "ranks": ranks, "steps": steps}
+              "ranks": ranks, "on": f"{ranks} rank{'s'[:ranks > 1]}", "steps": steps}
     return _HEAD.format(**values) + source + _TAIL.format(**values)

@@ -1,8 +1,8 @@
 """Which operation made a tensor wrong: the operations behind it on one rank, compared with those of the single-device run by their values.
 
-Nothing says which operation on one device does what an operation of a rank does; the values say it. A rank's value is explained if it is one of the
-single-device run's or a part of one, or if the sum or the mean over a group of ranks is. The search goes back from the wrong tensor through values that
-nothing explains, to the operation nearest to it that made such a value of explained ones.
+No mark links an operation of a rank to one of the single-device run. Their values do: a rank's value is explained if the single-device run has it, if it is a
+part of a value there, or if the sum or the mean over a group of ranks is one. The search starts at the wrong tensor, goes back through values that nothing
+explains, and ends at the nearest operation that reads explained values and gives one that is not.
 """
 from typing import Optional
 

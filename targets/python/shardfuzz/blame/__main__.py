@@ -2,8 +2,8 @@
 
     python3 -m shardfuzz.blame s0/mb0/fwd/act/layers.1.fc2/0 -- python3 traced.py -- torchrun --nproc-per-node 2 traced.py
 
-runs a script that has a Tracer on one device and in parallel, and prints a sentence about the tensor. `shardfuzz check` gives its name. Traces that are
-there stay.
+runs a script that has a Tracer: first on one device, then in parallel. It prints which operation made the tensor wrong. `shardfuzz check` gives the tensor's
+name. Existing traces stay as they are.
 """
 import itertools
 import os
