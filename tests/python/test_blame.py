@@ -26,7 +26,7 @@ def note(tensor, model, optimizer, step, folder, rank, batch):
     at = os.path.join(folder, "alone" if rank is None else "parallel")
     os.makedirs(at, exist_ok=True)
     recording = blame.Recording(tensor)
-    with recording, Tracer(os.path.join(folder, "trace"), model, optimizer, quiet=True, operations=recording, **spread) as tracer:
+    with Tracer(os.path.join(folder, "trace"), model, optimizer, quiet=True, operations=recording, **spread) as tracer:
         torch.manual_seed(1)
         step(model, optimizer)
     recording.write(at, rank or 0, tracer.layout.groups())

@@ -80,7 +80,8 @@ class Tracer:
     places, act_grad_scale: see layout.Layout. skip: patterns
     (fnmatch) of subjects that are left out. perturbation: see perturb.py. anchors: see anchors.py; on one rank, each tensor that is recorded is then
     replaced by the candidate's, so that the next module gets what the candidate's did. state: how parameters and gradients are read. quiet: without the
-    line on stdout that says where the trace is. operations: is told what passes. Every rank of torch.distributed enters and leaves together. Raises ShardfuzzError."""
+    line on stdout that says where the trace is. operations: records inside `with` what leads to its tensor. Every rank of torch.distributed enters and
+    leaves together. Raises ShardfuzzError."""
 
     def __init__(self, directory: str, model, optimizer, *, batch=None, batch_dim: int = 0, mean: bool = True, places: Optional[Callable] = None,
                  act_grad_scale: float = 1.0, skip: Sequence[str] = (), perturbation=None, anchors=None, state: Optional[State] = None, quiet: bool = False,
@@ -174,7 +175,7 @@ class Tracer:
         if self.perturbation is not None:
             self.perturbation.choose_first(self.modules.values())
             self.perturbation.__enter__()
-        if self.notes:
+        if self.operations is not None:
             self.operations.__enter__()
         _active.append(self)
         self.stepped = {id(one) for one in self.optimizers or [None]}
@@ -183,10 +184,10 @@ class Tracer:
 
     def __exit__(self, kind, value, trace) -> None:
         _active.remove(self)
-        if self.notes:
+        if self.operations is not None:
             self.operations.__exit__(kind, value, trace)
-            if kind is None:
-                self.operations.write(self.notes, self.layout.rank, self.layout.groups())
+        if self.notes and kind is None:
+            self.operations.write(self.notes, self.layout.rank, self.layout.groups())
         if self.perturbation is not None:
             self.perturbation.__exit__(kind, value, trace)
         self._detach()

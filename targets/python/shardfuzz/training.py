@@ -134,8 +134,7 @@ class _Worker:
         try:
             kinds = [kind for kind in KINDS if anchors is None or kind != "E1"]  # anchored, inputs are equal by construction
             perturbation = Perturbation(kinds[draw % len(kinds)], seed * 1000 + draw) if draw >= 0 else None
-            with recording or contextlib.nullcontext(), \
-                 _RunTracer(request["out"], training, alone, perturbation=perturbation, anchors=anchors, operations=recording) as tracer:
+            with _RunTracer(request["out"], training, alone, perturbation=perturbation, anchors=anchors, operations=recording) as tracer:
                 for step in range(training.steps):
                     torch.manual_seed(seed + 1 + step)
                     training.step(step, tracer)

@@ -1,8 +1,8 @@
 """The operations behind one tensor of a trace: what each rank computed until it had that tensor, and where in the source.
 
     recording = Recording("s0/mb0/fwd/act/layers.0.mlp/0")
-    with recording, Tracer(.., operations=recording):
-        ...                                  # the tracer says when the tensor passes
+    with Tracer(.., operations=recording):   # which says when the tensor passes
+        ...
     recording.write(folder, rank, groups)    # a file for each rank
 """
 import contextlib
