@@ -44,11 +44,20 @@ RIGHT = [
       for number, into in ((1, 2), (2, 1), (3, 3))),
     *({"layout": {axis: 2}, "zero": {"stage": 1}, "model": {"layers": 2}, "train": {"steps": 2, "optimizer": "adamw"},
        "checkpoint": {"before": 1, "universal": True}} for axis in ("tp", "pp")),
+    *({"layout": {"dp": 3}, "zero": {"stage": number}, "train": {"steps": 3, "optimizer": "adam", "grad_norm": True},
+       "checkpoint": {"before": 1 + number % 2, "universal": True, "saved_by": saved_by, "loaded_by": loaded_by}}
+      for number, saved_by, loaded_by in ((1, 2, 0), (2, 0, 1), (3, 1, 2))),
+    {"layout": {"pp": 2, "dp": 2}, "zero": {"stage": 1}, "model": {"layers": 2, "uses": 2}, "train": {"steps": 2, "optimizer": "adam"},
+     "checkpoint": {"before": 1, "universal": True, "loaded_by": 1}},
+    stage(0, train={"steps": 2, "optimizer": "momentum"}, checkpoint={"before": 1, "loaded_by": 1}),
 ]
 REFUSED = [
     ({"layout": {"pp": 2}, "zero": {"stage": 2}}, "stages 0 and 1"),
     (stage(2, engine={"accumulate": "no_sync"}), "no_sync"),
     (stage(2, zero={"overlap_comm": True}, model={"uses": 2, "recompute": "reentrant"}), "not supported"),
+    (stage(2, zero={"overlap_comm": True}, model={"uses": 2, "recompute": "reentrant"}, train={"steps": 2, "optimizer": "adam"},
+           checkpoint={"before": 1, "universal": True, "saved_by": 1}),
+     "not supported"),     # a rank that has no part in the step learns of it
 ]
 
 FORGETFUL = """
@@ -111,7 +120,7 @@ class Planted(unittest.TestCase):
             path = os.path.join(copy, "program.py")
             with open(path, encoding="utf-8") as file:
                 source = file.read()
-            planted = source.replace("backward(case, engine, total, k)", "backward(case, engine, total / layout['dp'], k)")
+            planted = source.replace("backward(case, engine, total, k)", "backward(case, engine, total / case['layout']['dp'], k)")
             self.assertNotEqual(planted, source)
             with open(path, "w", encoding="utf-8") as file:
                 file.write(planted)

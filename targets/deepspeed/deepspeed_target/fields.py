@@ -26,6 +26,7 @@ FIELDS = {
     "zero.use_multi_rank_bucket_allreduce": zero(EARLY, True, False),
     "zero.round_robin_gradients": zero(EARLY, False, True),
     "zero.parameter_alignment": zero(EARLY, False, True),
+    "zero.elastic_checkpoint": zero(EARLY, False, True),
     "zero.offload_optimizer": zero(ALL, False, True),
     "zero.offload_param": zero(LAST, False, True),
     "zero.sub_group_size": zero(LAST, 1000000000, 300, 64),
@@ -55,6 +56,9 @@ FIELDS = {
     "checkpoint.before": choices(0, 1, 2, layout=True, one_in=4, needs={"train.steps": [2, 3]}),   # the step, counted from 0; 0: no checkpoint
     "checkpoint.universal": choices(False, True, layout=True, one_in=2, needs={"checkpoint.before": [1, 2], "zero.stage": ALL}),
     "checkpoint.into_stage": choices("same", 1, 2, 3, layout=True, one_in=2, needs={"checkpoint.universal": [True]}),
+    # How many data-parallel ranks there are before the checkpoint, and after it. 0: layout.dp
+    "checkpoint.saved_by": choices(0, 1, 2, 3, layout=True, one_in=2, needs={"checkpoint.before": [1, 2], "layout.dp": [2, 3, 4]}),
+    "checkpoint.loaded_by": choices(0, 1, 2, 3, layout=True, one_in=2, needs={"checkpoint.before": [1, 2], "layout.dp": [2, 3, 4]}),
     "train.precision": choices("fp32", "bf16", "fp16", one_in=2),
     "train.loss_scale": choices(1, 128, 1024, needs={"train.precision": ["fp16"]}, one_in=2),
     "train.optimizer": choices("sgd", "momentum", "adam", "adamw", one_in=2),
@@ -96,6 +100,7 @@ def tensors(reason, **when):
 
 REFUSES = [
     pipelines("DeepSpeed's pipelines are for stages 0 and 1", zero__stage=[2, 3]),
+    pipelines("DeepSpeed's pipelines are for stages 0 and 1", checkpoint__into_stage=[2, 3]),
     pipelines("a pipeline accumulates and runs its backward passes itself", engine__accumulate=["set", "unmanaged", "no_sync", "coalesce"]),
     pipelines("a pipeline runs its backward passes itself", engine__backward=["tensor"]),
     pipelines("a pipeline has one backward pass for each microbatch", train__backwards=[2]),
@@ -145,8 +150,22 @@ REFUSES = [
     refusal("DeepSpeed waits for ever when it loads experts from a universal checkpoint", checkpoint__universal=[True], model__experts=[4]),
     *(refusal("the engine finds no files: those of stage 3 have other names (runtime/state_dict_factory.py, line 168)",
               zero__stage=here, checkpoint__into_stage=there) for here, there in ((EARLY, LAST), (LAST, EARLY))),
+    *(refusal("there are as many ranks as the layout has, and not all of them work", layout__dp=[dp], **{f"checkpoint__{name}": [some]})
+      for name in ("saved_by", "loaded_by") for dp, some in ((2, 2), (2, 3), (3, 3))),
+    *(refusal("only a universal checkpoint is for another number of ranks (runtime/engine.py, line 4748)", checkpoint__universal=[False],
+              zero__stage=ALL, **{f"checkpoint__{name}": [1, 2, 3]}) for name in ("saved_by", "loaded_by")),
+    *(refusal("there are as many ranks as the layout has, and not all of them work", checkpoint__saved_by=[some], checkpoint__loaded_by=[some])
+      for some in (1, 2, 3)),
+    refusal("ds_to_universal fails: AttributeError (checkpoint/zero_checkpoint.py, line 136)", checkpoint__universal=[True],
+            zero__elastic_checkpoint=[True]),
+    *(refusal("shardfuzz does not try experts on another number of ranks", model__experts=[4], **{f"checkpoint__{name}": [1, 2, 3]})
+      for name in ("saved_by", "loaded_by")),
+    *(refusal("hierarchical partitions have two ranks of four", zero__zero_hpz_partition_size=[2], **{f"checkpoint__{name}": [1, 2, 3]})
+      for name in ("saved_by", "loaded_by")),
     tensors("ds_to_universal asserts that each sharded weight is trained (Unused patterns)", checkpoint__universal=[True],
             model__frozen=["embedding", "first_layer", "norms"]),
+    tensors("ds_to_universal takes whole parameters for those of a rank (checkpoint/ds_to_universal.py, line 238)", checkpoint__universal=[True],
+            zero__stage=[3]),
     tensors("ds_to_universal fails: ranks hold different data for the same block of a replicated parameter", checkpoint__universal=[True],
             zero__round_robin_gradients=[True]),
     pipelines("ds_to_universal divides by the number of layers of a stage, which is 0 (checkpoint/deepspeed_checkpoint.py, line 310)",

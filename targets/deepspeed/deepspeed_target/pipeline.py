@@ -35,7 +35,8 @@ def pipeline_of(case, whole):
                               checkpointable_layers=["Block"] if case["pipeline"]["use_reentrant"] else None)   # a reentrant checkpoint needs an input with a gradient
     rename(pipeline, ["embedding", *(f"layers.{n}" for n in whole.order), "head"], head if m["tied"] else None)
     before = whole.order[:max(pipeline._local_start - 1, 0)]
-    state.first_calls = {name: before.count(int(name.split(".")[1])) for name, _ in pipeline.named_modules() if name.startswith("layers.")}
+    state.first_calls.clear()
+    state.first_calls.update({name: before.count(int(name.split(".")[1])) for name, _ in pipeline.named_modules() if name.startswith("layers.")})
     values = dict(whole.named_parameters(remove_duplicate=False))
     for name, parameter in pipeline.named_parameters():
         parameter.data.copy_(values[name])

@@ -1,6 +1,8 @@
 """Trains a small transformer with DeepSpeed's engine, and the same one with plain PyTorch on one device."""
 import contextlib
+import datetime
 import inspect
+import math
 import os
 import shutil
 import tempfile
@@ -12,6 +14,8 @@ from .model import DTYPES, VOCAB, Block, Feed, Model, loss_of, uses_extra
 from .pipeline import pipeline_of, pipeline_settings
 from .tensor import tensor_settings
 from .values import is_matrix, state
+
+ORDER = ("pp", "dp", "cp", "tp")    # of the ranks, as DeepSpeed numbers them
 
 
 def optimizer_of(train, model):
@@ -124,6 +128,65 @@ def load():
     return deepspeed
 
 
+def forget():
+    """Drops DeepSpeed's groups of a world that is joined again."""
+    import deepspeed
+    from deepspeed.utils import groups
+    deepspeed.comm.comm.cdb = None
+    getattr(groups, "_release_process_group_references", lambda: None)()  # older versions keep less
+    groups._WORLD_GROUP = groups.mpu = groups.mesh_device = None
+    from deepspeed.runtime.zero.parameter_offload import DeepSpeedZeRoOffload
+    deepspeed.zero.Init.param_id = DeepSpeedZeRoOffload._register_deepspeed_module.__defaults__[0][0] = 0   # by which ranks compare their orders
+
+
+def join_first(ranks):
+    """Starts the world anew with that many ranks, as a job that has no others. Every rank calls it. Returns whether this rank is one of them."""
+    c10d = torch.distributed.distributed_c10d
+    state.all_ranks = state.all_ranks or (torch.distributed.get_rank(), c10d._get_default_store())
+    (rank, store), state.worlds = state.all_ranks, state.worlds + 1
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    forget()
+    os.environ["WORLD_SIZE"] = str(ranks)
+    if rank == 0:
+        store.set(f"ready {state.worlds}", "")
+    else:
+        wait_for_first(state.worlds)
+    if rank < ranks:
+        torch.distributed.init_process_group("gloo", store=torch.distributed.PrefixStore(f"world {state.worlds}", store), rank=rank, world_size=ranks,
+                                             timeout=datetime.timedelta(seconds=120))
+    return rank < ranks
+
+
+def wait_for_first(world):
+    """Waits until the first rank makes that world, or says that the case is not supported: then it raises NotImplementedError."""
+    said = state.all_ranks[1].get(f"ready {world}").decode()
+    if said:
+        raise NotImplementedError(said)
+
+
+def say_to_all(text):
+    """The first rank tells those that have no part in this world that it has come to the end of the case, or why the case is not supported."""
+    if state.all_ranks is not None and state.all_ranks[0] == 0:
+        for name in (state.worlds + 1, "end"):
+            state.all_ranks[1].set(f"ready {name}", text)
+
+
+def at_step(case, number):
+    """The case with the data-parallel ranks that make a step: some work alone before a checkpoint, or after it."""
+    checkpoint, layout = case["checkpoint"], case["layout"]
+    some = checkpoint.get("loaded_by" if 0 < checkpoint["before"] <= number else "saved_by", 0)
+    return {**case, "layout": {**layout, "dp": some or layout["dp"]}}
+
+
+def ranks_of(case):
+    return math.prod(case["layout"][axis] for axis in ORDER)
+
+
+def some_work_alone(case):
+    return case["checkpoint"]["before"] > 0 and any(case["checkpoint"].get(name, 0) for name in ("saved_by", "loaded_by"))
+
+
 def groups_of(ranks, kind):
     """The groups of ranks as users hand them over: Megatron's functions, or DeepSpeed's own module, whose groups are kept."""
     if kind == "parallel_state_sp":
@@ -173,23 +236,25 @@ def numbers_of_rank(model):
 
 def mesh_of(layout, mesh):
     """The ranks in DeepSpeed's order."""
-    return mesh(pp=layout["pp"], dp=layout["dp"], cp=layout["cp"], tp=layout["tp"], one=1)
+    return mesh(**{axis: layout[axis] for axis in ORDER}, one=1)
 
 
 def spread(case, model, mesh):
     deepspeed = load()
-    train, layout, engine_of = case["train"], case["layout"], case["engine"]
-    if not deepspeed.comm.is_initialized():
-        deepspeed.init_distributed("gloo", auto_mpi_discovery=False)
-    from deepspeed.utils import groups
-    groups.mpu = groups.mesh_device = None  # an earlier engine's
-    ranks = mesh_of(layout, mesh)
-    part = {name: (ranks.get_local_rank(name), layout[name]) for name in ("dp", "cp")}
-    more = {}
-    if layout["cp"] > 1:
-        by_mesh = engine_of["groups"] == "mesh_param"
-        more = {"mesh_param": (layout["dp"], layout["cp"])} if by_mesh else {"mpu": groups_of(ranks, engine_of["groups"])}
+    train, engine_of = case["train"], case["engine"]
+    part = {}
+
     def start(model, case):
+        layout, more = case["layout"], {}
+        if not deepspeed.comm.is_initialized():
+            deepspeed.init_distributed("gloo", auto_mpi_discovery=False)
+        from deepspeed.utils import groups
+        groups.mpu = groups.mesh_device = None  # an earlier engine's
+        ranks = mesh_of(layout, mesh)
+        part.update({name: (ranks.get_local_rank(name), layout[name]) for name in ("dp", "cp")})
+        if layout["cp"] > 1:
+            by_mesh = engine_of["groups"] == "mesh_param"
+            more = {"mesh_param": (layout["dp"], layout["cp"])} if by_mesh else {"mpu": groups_of(ranks, engine_of["groups"])}
         config = config_of(case, layout["dp"])
         if layout["pp"] > 1:
             model = pipeline_of(case, model)
@@ -211,13 +276,19 @@ def spread(case, model, mesh):
         state.engine, state.safe = engine, engine_of["read"] == "safe_get"
         return model
 
-    model = start(model, case)
+    state.engine, state.all_ranks, state.worlds = None, None, 0
+    first = at_step(case, 0)
+    works = not some_work_alone(case) or join_first(ranks_of(first))
+    model = start(model, first) if works else []
 
     def step(number, trace):
         if number > 0 and number == case["checkpoint"]["before"]:
             trace.replace(reloaded(case, start), [])
         engine = state.engine
-        if layout["pp"] > 1:
+        if engine is None:  # this rank has no part in the step
+            with trace.update():
+                return
+        if case["layout"]["pp"] > 1:
             train_batch(engine, [batch_of(case, number, k, part) for k in range(train["accumulation"])], trace)
         else:
             accumulate(engine, number, trace)
@@ -271,6 +342,7 @@ def train_batch(engine, batches, trace):
 def after_loading(case):
     """The case of the engine that loads a checkpoint: of another stage the settings are DeepSpeed's own."""
     checkpoint, zero = case["checkpoint"], case["zero"]
+    case = at_step(case, checkpoint["before"])
     if checkpoint.get("into_stage", "same") not in ("same", zero["stage"]):
         zero = {"stage": checkpoint["into_stage"], **{name: zero[name] for name in ("reduce_scatter",) if name in zero}}
     return {**case, "zero": zero, "load_universal": checkpoint.get("universal", False)}
@@ -286,29 +358,41 @@ def make_universal(folder):
 
 
 def reloaded(case, start):
-    """Saves the running engine, and loads that into a new engine whose parameters were others. Returns the new engine's model."""
-    folder = [tempfile.mkdtemp(prefix="sf-deepspeed-") if torch.distributed.get_rank() == 0 else None]
-    torch.distributed.broadcast_object_list(folder)
-    universal = case["checkpoint"].get("universal", False)
+    """Saves the running engine, and loads that into a new engine whose parameters were others. Returns the new engine's model; [] on a rank that has none."""
+    universal, after, folder = case["checkpoint"].get("universal", False), after_loading(case), None
     try:
-        with numbers_of_rank(state.engine.module):
-            state.engine.save_checkpoint(folder[0], tag="saved")
-        if universal and torch.distributed.get_rank() == 0:
-            make_universal(folder[0])
-        torch.distributed.barrier()
-        state.engine.destroy()
+        if state.engine is not None:
+            folder = of_first(tempfile.mkdtemp(prefix="sf-deepspeed-") if torch.distributed.get_rank() == 0 else None)
+            with numbers_of_rank(state.engine.module):
+                state.engine.save_checkpoint(folder, tag="saved")
+            torch.distributed.barrier()
+            if universal and torch.distributed.get_rank() == 0:
+                make_universal(folder)
+            torch.distributed.barrier()
+            state.engine.destroy()
+            state.engine = None
+        if some_work_alone(case) and not join_first(ranks_of(after)):
+            return []
+        folder = of_first(folder)
         model = Model(case)
         for one in model.parameters():
             torch.nn.init.constant_(one, 0.5)
-        model = start(model, after_loading(case))
+        model = start(model, after)
         with numbers_of_rank(model):
-            if state.engine.load_checkpoint(folder[0], tag="universal" if universal else "saved")[0] is None:
+            if state.engine.load_checkpoint(folder, tag="universal" if universal else "saved")[0] is None:
                 raise RuntimeError("load_checkpoint found nothing to load")
+        torch.distributed.barrier()
         return model
     finally:
-        torch.distributed.barrier()
-        if torch.distributed.get_rank() == 0:
-            shutil.rmtree(folder[0])
+        if folder is not None and torch.distributed.is_initialized() and torch.distributed.get_rank() == 0:
+            shutil.rmtree(folder)
+
+
+def of_first(value):
+    """What the first rank has."""
+    values = [value]
+    torch.distributed.broadcast_object_list(values)
+    return values[0]
 
 
 def ulysses(core, group):

@@ -4,6 +4,8 @@ import logging
 import math
 import warnings
 
+import torch
+
 from shardfuzz import worker
 from shardfuzz.places import cut, summed, whole
 
@@ -33,23 +35,29 @@ def script(case, first):
     return scripts.compose([model, values, *axes, program], "deepspeed", version("deepspeed"), shortened(case), first, ranks, case["train"]["steps"])
 
 
-def forget():
-    """Drops DeepSpeed's groups of a world that is joined again."""
-    from deepspeed import comm
-    from deepspeed.utils import groups
-    comm.comm.cdb = None
-    getattr(groups, "_release_process_group_references", lambda: None)()  # older versions keep less
-    groups._WORLD_GROUP = None
+def groups_of(layout, me):
+    """{axes: global ranks} of a rank's groups in a layout; None for a rank that has no part in it."""
+    from .program import ORDER
+    ranks = torch.arange(math.prod(layout[axis] for axis in ORDER)).view([layout[axis] for axis in ORDER])
+    if me >= ranks.numel():
+        return None
+    at = (ranks == me).nonzero()[0].tolist()
+
+    def along(*axes):
+        return ranks[tuple(slice(None) if axis in axes else place for axis, place in zip(ORDER, at))].flatten().tolist()
+    return {"dp": along("dp"), "cp": along("cp"), ("dp", "cp"): along("dp", "cp")}
 
 
 def places_of(case, mesh):
-    """None without sequence and tensor parallelism: only rows are cut then, as the trace knows. The ranks of a sequence have their own tokens of its
-    rows, but all tokens of their own heads inside attention. Those of tensor parallelism have their own features."""
+    """None where only rows are cut, in all steps alike, as the trace knows. The ranks of a sequence have their own tokens of its rows, but all tokens of
+    their own heads inside attention. Those of tensor parallelism have their own features."""
+    from .program import at_step, some_work_alone
     layout = case["layout"]
-    if layout["cp"] == layout["tp"] == 1:
+    if layout["cp"] == layout["tp"] == 1 and not some_work_alone(case):
         return None
     from .tensor import cut_of_activation, cut_of_parameter
-    rank = mesh.get_local_rank("tp")
+    me, rank = mesh.get_rank(), mesh.get_local_rank("tp")
+    by_step = [groups_of(at_step(case, number)["layout"], me) for number in range(case["train"]["steps"])]
 
     def features(place, cut):
         if cut is None or layout["tp"] == 1:
@@ -60,13 +68,14 @@ def places_of(case, mesh):
         return {**place, "shape": shape, "index": index}
 
     def places(name, tensor):
-        kind, subject = name.split("/")[3:5]
+        step, kind, subject = (name.split("/")[part] for part in (0, 3, 4))
         layer = subject.split(":")[0].rsplit(".", 1)[-1]
+        groups = by_step[int(step[1:])]
         if kind == "scalar" and subject == "loss":
-            return {**summed(tensor, mesh["dp", "cp"]), "scale": 1 / layout["dp"]} if layout["cp"] > 1 else None
+            return {**summed(tensor, groups["dp", "cp"]), "scale": 1 / len(groups["dp"])}
         if kind in ("act", "act_grad"):
-            place = cut(cut(tensor, 0, mesh["dp"]), 2 if layer == "core" else 1, mesh["cp"])
-            return {**features(place, cut_of_activation(kind, layer, case, rank)), "scale": 1 / layout["dp"] if kind == "act_grad" else 1}
+            place = cut(cut(tensor, 0, groups["dp"]), 2 if layer == "core" else 1, groups["cp"])
+            return {**features(place, cut_of_activation(kind, layer, case, rank)), "scale": 1 / len(groups["dp"]) if kind == "act_grad" else 1}
         if kind in ("param", "main_grad", "param_delta"):
             return features(whole(tensor.shape).to_json(), cut_of_parameter(subject, case, rank))
         return None
@@ -77,10 +86,10 @@ def close():
     """Ends the engine: its hooks would keep it as long as the process lives, and its groups would be the next case's."""
     from deepspeed.utils import groups
     from .values import state
+    state.losses, state.first_calls = [], {}
     if state.engine is not None:
         state.engine.destroy()
         state.engine = None
-        state.losses, state.first_calls = [], {}
         for name in ("ZERO_PARAM_INTRA", "TENSOR_MODEL", "MODEL", "DATA"):
             setattr(groups, f"_{name}_PARALLEL_GROUP", None)
 
@@ -92,6 +101,8 @@ def refusals(anything=False):
         yield
     except (AssertionError, NotImplementedError, ValueError) as refusal:
         if str(refusal) if anything else "not supported" in str(refusal):
+            from .program import say_to_all
+            say_to_all(str(refusal) if "not supported" in str(refusal) else f"not supported: {refusal}")
             raise worker.Refused(" ".join(str(refusal).split())) from None
         raise
 
@@ -109,6 +120,8 @@ def build(case, world):
     if world is not None:
         world.keep_groups()
         world.keep_meshes()
+        mesh = program.mesh_of(layout, world.mesh)
+        known = {"batch": mesh["dp"].mesh.tolist(), "places": places_of(case, mesh), "mesh": mesh}     # while all ranks are in one world
     with refusals(anything=True):
         model, optimizer, step = program.make(shortened(case), world and world.mesh, lambda model: shardfuzz.fill(model, case["seed"]))
     if world is None:
@@ -117,12 +130,14 @@ def build(case, world):
     def refusing(number, trace):
         with refusals():
             step(number, trace)
-    mesh = program.mesh_of(layout, world.mesh)
-    return Training(model, optimizer, refusing, train["steps"], batch=mesh["dp"], places=places_of(case, mesh), state=values, mesh=mesh,
-                    close=close, skip=SKIP, first_calls=values.state.first_calls)
+            if number == train["steps"] - 1 and program.some_work_alone(case):
+                program.say_to_all("")
+                program.wait_for_first("end")
+    return Training(model, optimizer, refusing, train["steps"], state=values, close=close, skip=SKIP, first_calls=values.state.first_calls, **known)
 
 
 def serve():
     """Answers requests until the harness has no more. RuntimeError: not started by shardfuzz."""
     from shardfuzz import training
+    from .program import forget
     training.serve(DESCRIBE, build, preload, script, forget)

@@ -7,8 +7,9 @@ def is_matrix(parameter):
     return len(getattr(parameter, "ds_shape", parameter.shape)) > 1
 
 
-# Of the running case. engine: none on one device. losses: of a pipeline's microbatches. first_calls: how often earlier stages call a layer of this one
-state = types.SimpleNamespace(engine=None, safe=False, losses=[], first_calls={})
+# Of the running case. engine: none on one device. losses: of a pipeline's microbatches. first_calls: how often earlier stages call a layer of this one.
+# all_ranks: (rank, store) of the world that all ranks are in, once the first ranks have made one of their own. worlds: how many they have made
+state = types.SimpleNamespace(engine=None, safe=False, losses=[], first_calls={}, all_ranks=None, worlds=0)
 
 
 def value(name, parameter):

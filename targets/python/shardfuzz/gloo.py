@@ -65,19 +65,19 @@ class World:
     def __init__(self, meeting, forget=lambda: None):
         self.meeting, self.forget, self.joined, self.failed, self.meshes, self.groups = meeting, forget, 0, False, {}, {}
         self.rank, self.ranks = join(meeting)
+        self.all = self.now = dist.group.WORLD     # of all ranks, and of the moment
 
     @contextlib.contextmanager
     def used(self):
         """Around a run. After one that failed messages may be under way that nobody reads: the next one is in a new world. All ranks have failed if the
-        set goes on, so all of them meet."""
-        if self.failed:
+        set goes on, so all of them meet. So they do after a run that has made a world of its own."""
+        if self.failed or self.all is not dist.group.WORLD:
             self.joined += 1
             self.forget()
-            self.meshes.clear()
-            self.groups.clear()
-            _forget_meshes()
+            os.environ.update(RANK=str(self.rank), WORLD_SIZE=str(self.ranks))
             join(self.meeting, self.joined)
-            self.failed = False
+            self._follow()
+            self.all, self.failed = self.now, False
         try:
             yield
         except BaseException as failure:
@@ -92,6 +92,14 @@ class World:
         """A DeviceMesh whose dimensions have these names and sizes. It is kept, since its groups of processes are."""
         return self._mesh(devices.device().type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
 
+    def _follow(self):
+        """Drops what was kept of another world than that of the moment."""
+        if self.now is not dist.group.WORLD:
+            self.now = dist.group.WORLD
+            self.meshes.clear()
+            self.groups.clear()
+            _forget_meshes()
+
     def keep_meshes(self):
         """For frameworks that make their meshes themselves, and new ones in each case: torch gives them those that are there."""
         dist.init_device_mesh = dist.device_mesh.init_device_mesh = self._mesh
@@ -101,12 +109,14 @@ class World:
         dist.new_group = self._group
 
     def _group(self, ranks=None, *given, **options):
+        self._follow()
         key = None if ranks is None else tuple(ranks), repr(given), repr(options)
         if key not in self.groups:
             self.groups[key] = _new_group(ranks, *given, **options)
         return self.groups[key]
 
     def _mesh(self, device, shape, *, mesh_dim_names=None, **options):
+        self._follow()
         key = device, tuple(shape), mesh_dim_names, repr(options)
         if key not in self.meshes:
             self.meshes[key] = _init_device_mesh(device, tuple(shape), mesh_dim_names=mesh_dim_names, **options)

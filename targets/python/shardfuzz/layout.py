@@ -32,12 +32,13 @@ class Layout:
     ranks): each of its ranks has an equal part along batch_dim, in the group's order, and with mean=True a loss that is the mean over its own
     part, so that losses and gradients of activations are divided by the group's size. None: nothing is known.
     places(name, tensor): a dictionary as in the metadata of targets/trace_format.md (and `scale`, by which the values are multiplied), or
-    None where the rules hold; then a tensor that no rule knows is whole."""
+    None where the rules hold; then a tensor that no rule knows is whole.
+    at: (rank, ranks) where torch.distributed does not know them all."""
 
-    def __init__(self, batch, batch_dim: int, mean: bool, places: Optional[Callable], act_grad_scale: float = 1.0):
-        self.rank, self.ranks = rank_and_count()
+    def __init__(self, batch, batch_dim: int, mean: bool, places: Optional[Callable], act_grad_scale: float = 1.0, at=None):
+        self.rank, self.ranks = at or rank_and_count()
         self.known = self.ranks == 1 or batch is not None or places is not None
-        self.group = None if batch is None or batch == "same" else group_of(batch)
+        self.group = None if batch is None or batch == "same" else group_of(batch, self.rank)
         self.batch_ranks = set() if self.group is None else set(self.group.ranks)
         self.batch_dim, self.mean, self.places, self.act_grad_scale = batch_dim, mean, places, act_grad_scale
         self.marks = Marks(self._describe_mark)

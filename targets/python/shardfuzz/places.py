@@ -55,8 +55,9 @@ class Group:
         return 1 + min(self.ranks)
 
 
-def group_of(group) -> Group:
-    """From a DeviceMesh (all its dimensions, in row-major order), a ProcessGroup or a list of global ranks. Raises ShardfuzzError."""
+def group_of(group, rank: Optional[int] = None) -> Group:
+    """From a DeviceMesh (all its dimensions, in row-major order), a ProcessGroup or a list of global ranks. rank: this one's, where torch.distributed does
+    not know it. Raises ShardfuzzError."""
     if hasattr(group, "mesh"):
         ranks = group.mesh.flatten().tolist()
     elif isinstance(group, (list, tuple)):
@@ -66,7 +67,7 @@ def group_of(group) -> Group:
     else:
         raise ShardfuzzError(f"{group!r} is no group of ranks: give a DeviceMesh, a ProcessGroup or a list of global ranks; "
                              "where build() makes the mesh, let it return (model, optimizer, mesh)")
-    rank = dist.get_rank() if dist.is_initialized() else 0
+    rank = rank if rank is not None else dist.get_rank() if dist.is_initialized() else 0
     if rank not in ranks:
         raise ShardfuzzError(f"rank {rank} is not in the group of ranks {ranks}")
     return Group(tuple(ranks), ranks.index(rank))

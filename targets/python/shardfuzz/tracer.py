@@ -80,18 +80,18 @@ class Tracer:
     places, act_grad_scale: see layout.Layout. skip: patterns
     (fnmatch) of subjects that are left out. perturbation: see perturb.py. anchors: see anchors.py; on one rank, each tensor that is recorded is then
     replaced by the candidate's, so that the next module gets what the candidate's did. state: how parameters and gradients are read. quiet: without the
-    line on stdout that says where the trace is. operations: records inside `with` what leads to its tensor. Every rank of torch.distributed enters and
+    line on stdout that says where the trace is. operations: records inside `with` what leads to its tensor. at: as of layout.Layout. Every rank of torch.distributed enters and
     leaves together. Raises ShardfuzzError."""
 
     def __init__(self, directory: str, model, optimizer, *, batch=None, batch_dim: int = 0, mean: bool = True, places: Optional[Callable] = None,
                  act_grad_scale: float = 1.0, skip: Sequence[str] = (), perturbation=None, anchors=None, state: Optional[State] = None, quiet: bool = False,
-                 operations: Optional[Recording] = None):
+                 operations: Optional[Recording] = None, at: Optional[Tuple[int, int]] = None):
         told = rerun.told() if perturbation is None and anchors is None else {}
         self.directory = told.get("directory", directory)
         self.first_calls: Dict[str, int] = {}  # of modules whose first call has another number than 0
         self._take(model, optimizer)
         self.state = state or State()
-        self.layout = Layout(batch, batch_dim, mean, places, act_grad_scale)
+        self.layout = Layout(batch, batch_dim, mean, places, act_grad_scale, at)
         self.recorder = Recorder(self.layout)
         self.skip, self.quiet = tuple(skip), quiet
         self.perturbation, self.anchors = told.get("perturbation", perturbation), told.get("anchors", anchors)

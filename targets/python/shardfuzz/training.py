@@ -74,9 +74,10 @@ class Training:
 class _RunTracer(Tracer):
     """Writes one rank's file into the folder of a request."""
 
-    def __init__(self, folder, training, alone, **options):
+    def __init__(self, folder, training, world, **options):
+        alone = world is None
         spread = {} if alone else {"batch": training.batch or "same", "batch_dim": training.batch_dim, "mean": training.mean, "places": training.places,
-                                   "act_grad_scale": training.act_grad_scale,
+                                   "act_grad_scale": training.act_grad_scale, "at": (world.rank, world.ranks),
                                    "state": training.state}
         super().__init__(folder, training.model, training.optimizer, skip=training.skip, quiet=True, **spread, **options)
         self.groups = {} if alone or training.mesh is None else groups_of(training.mesh)
@@ -127,14 +128,14 @@ class _Worker:
             return self._train(case, draw, anchors, request, beat)
 
     def _train(self, case, draw, anchors, request, beat):
-        alone, seed = request["run"] != "candidate", case.get("seed", 0)
+        world, seed = self.world if request["run"] == "candidate" else None, case.get("seed", 0)
         torch.manual_seed(seed)
-        training = self.build(case, None if alone else self.world)
+        training = self.build(case, world)
         recording = blame.recording_of(request)
         try:
             kinds = [kind for kind in KINDS if anchors is None or kind != "E1"]  # anchored, inputs are equal by construction
             perturbation = Perturbation(kinds[draw % len(kinds)], seed * 1000 + draw) if draw >= 0 else None
-            with _RunTracer(request["out"], training, alone, perturbation=perturbation, anchors=anchors, operations=recording) as tracer:
+            with _RunTracer(request["out"], training, world, perturbation=perturbation, anchors=anchors, operations=recording) as tracer:
                 for step in range(training.steps):
                     torch.manual_seed(seed + 1 + step)
                     training.step(step, tracer)
