@@ -16,8 +16,10 @@ enum { LEASE_INDICES = 256, PENDING_MAX = 4096 };
 /* For operations: how many cases a lease has, and a job, which should end quickly. */
 enum { LEASE_OPERATIONS = 1 << 16, RANGE_LEAST = 64, RANGE_MOST = 4096 };
 static const double RANGE_SECONDS = 0.05;
-/* Shrinking that has begun may go on after the campaign's time for this share of it. */
+/* Shrinking may go on after the campaign's time for this share of it. */
 static const double TIME_AFTER = 0.5;
+/* While there are cases to run, shrinking gets this share of the processes and of their time. */
+static const double SHRINK_SHARE = 0.5;
 static const double COMMIT_SECONDS = 0.5;
 /* After an interrupt, running cases get this long to end. Then they are left for --resume: a case that hangs would use its whole
  * deadline. */
@@ -36,6 +38,7 @@ struct pending {
   int32_t place;           /* among its siblings, the first 0 */
   bool shrinks_at_once;    /* decided when it was released, and not by what its key was shrunk to */
   enum finding_state state;
+  double began;            /* SHRINKING: since when */
   struct key_queue *queue; /* NULL: waits for lower indices */
   int64_t index;
   struct sf_case c;
@@ -69,6 +72,9 @@ struct campaign {
   struct key_queue *keys;
   int64_t pending_count;                  /* culprits that are not in the books */
   int64_t pending_cases, shrinking_cases; /* the cases of those culprits; the cases whose culprits are being shrunk */
+  int32_t shrinks;       /* jobs that shrink now, */
+  double shrinks_began;  /* the sum of the times when they began, */
+  double shrink_seconds; /* and how long those that are done took */
   double committed;
   double stopped; /* when the interruption was seen; 0 = not */
   bool is_over;   /* all of its time has passed: nothing is shrunk any more */
@@ -240,6 +246,9 @@ static void on_shrunk(struct campaign *k, const struct sf_job *job, const struct
   while (p && p->index != job->tag) p = p->next;
   SF_ASSERT(p);
   if (!sibling_shrinks(p)) k->shrinking_cases--;
+  k->shrinks--;
+  k->shrinks_began -= p->began;
+  k->shrink_seconds += sf_engine_now() - p->began;
   p->shrunk = sf_alloc(sizeof *p->shrunk);
   if (!p->shrunk) {
     sf_ledger_fail(&k->ledger, SF_ENOMEM, NULL);
@@ -327,14 +336,21 @@ static void add_suspects(struct campaign *k, struct sf_job *job, struct pending 
   job->suspect_count = count;
 }
 
+/* When the campaign shrinks no more; 0: no limit. */
+static double shrink_until(const struct campaign *k) {
+  const double seconds = k->options->seconds;
+  return seconds > 0 ? k->ledger.news.start + (1 + TIME_AFTER) * seconds : 0;
+}
+
 static int32_t next_shrink(struct campaign *k, struct pending *p, struct sf_job *job) {
   p->state = SHRINKING;
   if (!sibling_shrinks(p)) k->shrinking_cases++;
+  p->began = sf_engine_now();
+  k->shrinks++;
+  k->shrinks_began += p->began;
   sf_campaign_shrink_job(job, k->options, p->index, &p->c, &p->outcome);
-  if (k->options->seconds > 0) {
-    job->contrast_until = k->ledger.news.start + k->options->seconds;
-    job->shrink_until = job->contrast_until + TIME_AFTER * k->options->seconds;
-  }
+  if (k->options->seconds > 0) job->contrast_until = k->ledger.news.start + k->options->seconds;
+  job->shrink_until = shrink_until(k);
   if (sf_subject_of(&p->c)->takes_over) add_suspects(k, job, p);
   return 1;
 }
@@ -348,12 +364,24 @@ static int32_t next_range(struct campaign *k, struct sf_job *job) {
   return !failed(k);
 }
 
+static bool has_cases(struct campaign *k) {
+  return !time_is_up(k) && k->pending_count < PENDING_MAX && (k->next < k->end || lease(k));
+}
+
+static bool may_shrink(const struct campaign *k, bool has_more) {
+  const double now = sf_engine_now(), processes = SHRINK_SHARE * k->options->pool.processes, until = shrink_until(k);
+  const double spent = k->shrink_seconds + k->shrinks * now - k->shrinks_began;
+  if (until > 0 && now >= until) return false;
+  return !has_more || ((k->shrinks == 0 || k->shrinks < processes) && spent <= processes * (now - k->ledger.news.start));
+}
+
 static int32_t next_jobs(void *ctx, struct sf_job *jobs, int32_t max) {
   struct campaign *k = ctx;
   if (failed(k) || is_stopped(k)) return 0;
-  struct pending *to_shrink = find_to_shrink(k);
+  const bool has_more = has_cases(k);
+  struct pending *to_shrink = may_shrink(k, has_more) ? find_to_shrink(k) : NULL;
   if (to_shrink) return next_shrink(k, to_shrink, &jobs[0]);
-  if (time_is_up(k) || k->pending_count >= PENDING_MAX || (k->next >= k->end && !lease(k))) return 0;
+  if (!has_more || failed(k)) return 0;
   if (k->options->pool.operations) return next_range(k, &jobs[0]);
   const int64_t layouts = k->options->layouts;
   int64_t stop = (k->next / layouts + 1) * layouts;

@@ -168,8 +168,10 @@ REFUSES = [
             zero__stage=[3]),
     tensors("ds_to_universal fails: ranks hold different data for the same block of a replicated parameter", checkpoint__universal=[True],
             zero__round_robin_gradients=[True]),
-    pipelines("ds_to_universal divides by the number of layers of a stage, which is 0 (checkpoint/deepspeed_checkpoint.py, line 310)",
-              checkpoint__universal=[True], model__layers=[1]),
+    *(refusal("ds_to_universal divides by the number of layers of a stage, which is 0 (checkpoint/deepspeed_checkpoint.py, line 310)",
+              checkpoint__universal=[True], layout__pp=[stages], model__layers=[layers], model__uses=[uses], model__tied=[tied])
+      for stages in (2, 3, 4) for layers in (1, 2, 3) for uses in (1, 2) for tied in (False, True) if 0 < layers * uses - tied < stages),
+    refusal("torch refuses an optimizer without parameters, which a stage without layers has", layout__pp=[4], model__layers=[1], model__uses=[1]),
     refusal("stage 3 partitions over the mpu's data-parallel group, which lacks the ranks of the sequence", zero__stage=[3], engine__groups=["mpu"]),
     *beyond(8, {f"layout.{axis}": FIELDS[f"layout.{axis}"]["choices"] for axis in AXES}),
 ]
