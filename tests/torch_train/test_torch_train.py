@@ -4,7 +4,8 @@ import subprocess
 import sys
 import unittest
 
-from target_cases import SHARDFUZZ, Program, complete, known_cases, outcomes_of, place_of, run_text
+import torch
+from target_cases import SHARDFUZZ, Program, complete, known_cases, outcomes, outcomes_of, place_of, run_text
 from torch_train_target import fields
 
 CORPUS = "corpus/regress/torch-train"
@@ -12,10 +13,24 @@ WORKER = f"{sys.executable} -m torch_train_target"
 PLANTED = """
 from torch_train_target import program, serving
 sound = program.Data.__init__
-def counts_of_all_ranks(self, case, step, index, ranks, device):
-    sound(self, case, step, index, ranks, device)
+def counts_of_all_ranks(self, case, step, index, ranks, device, cp=1):
+    sound(self, case, step, index, ranks, device, cp)
     self.counts = [count * ranks for count in self.counts]
 program.Data.__init__ = counts_of_all_ranks
+serving.serve()
+"""
+# A rank takes the keys and values of the wrong rank.
+WRONG_NEIGHBOUR = """
+from torch.distributed.tensor.experimental._context_parallel import _attention
+from torch_train_target import serving
+sound = _attention._AllGatherRotater.next_buffer
+def of_another(self):
+    self._idx -= 1
+    try:
+        return sound(self)
+    finally:
+        self._idx += 1
+_attention._AllGatherRotater.next_buffer = of_another
 serving.serve()
 """
 
@@ -27,6 +42,10 @@ SOUND = [
     {"layout": {"pp": 2}, "parallel": {"schedule": "zbv"}, "model": {"layers": 4}, "data": {"microbatches": 4}, "optimizer": {"clip": 0.5}},
     {"layout": {"pp": 2}, "parallel": {"schedule": "1f1b"}, "recompute": "block", "data": {"microbatches": 3}},
     {"layout": {"dp": 2}, "steps": 3, "optimizer": {"name": "adamw"}, "checkpoint": {"before": 2, "into": "fsdp"}},
+    *({"layout": {"cp": 4}, "data": {"length": 8, "ignored": True}, "parallel": {"cp_rotate": rotate, "cp_balance": balance}}
+      for rotate, balance in (("allgather", True), ("alltoall", True), ("allgather", False))),
+    {"layout": {"cp": 2, "fsdp": 2}, "dtype": "bfloat16", "steps": 2, "optimizer": {"clip": 0.5}, "recompute": "block"},
+    {"layout": {"cp": 2, "pp": 2, "fsdp": 2}, "data": {"microbatches": 2}},
 ]
 
 
@@ -52,6 +71,11 @@ class Training(unittest.TestCase):
             found = json.loads(done.stdout.splitlines()[-1])["by_signature"]
             self.assertTrue(any("loss" in one["signature"] and one["diagnosis"]["class"] == "scale" for one in found), (found, done.stderr[-2000:]))
 
+    def test_attention_with_keys_of_the_wrong_rank_is_found(self):
+        with Program(WRONG_NEIGHBOUR) as planted:
+            seen, = outcomes(planted.command, [{"layout": {"cp": 4}, "data": {"length": 8}}])
+            self.assertEqual((seen["verdict"], seen["first"]), ("FINDING", "s0/mb0/fwd/act/blocks.0.attention.o/0"), seen)
+
     def test_without_cuda_one_line_and_exit_3(self):
         done = subprocess.run([SHARDFUZZ, "fuzz", "--target", f"worker:{WORKER}", "--device", "cuda", "--cases", "1"], capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stderr.count("\n")), (3, 1), done.stderr)
@@ -66,6 +90,24 @@ class Training(unittest.TestCase):
             done = run_text(planted)
             self.assertEqual(done.returncode, code, done.stderr[-2000:] + done.stdout)
         self.assertIn("step 0: gradient of blocks.0.mlp.down.weight: off by", done.stdout)
+
+
+class Kernel(unittest.TestCase):
+    """The stand-in for a GPU's kernel, against torch's attention in fp64."""
+
+    def test_values_and_gradients(self):
+        from torch_train_target.kernels import scaled_dot_product_attention
+        generator = torch.Generator().manual_seed(3)
+        for is_causal in (True, False):
+            given = [torch.randn(2, 3, 5, 4, generator=generator, dtype=torch.float64) for _ in range(4)]
+            results = []
+            for attention, dtype in ((scaled_dot_product_attention, torch.float32), (torch.nn.functional.scaled_dot_product_attention, torch.float64)):
+                inputs = [one.to(dtype).requires_grad_() for one in given[:3]]
+                out = attention(*inputs, is_causal=is_causal)
+                out.backward(given[3].to(dtype))
+                results.append([out.detach(), *(one.grad for one in inputs)])
+            for got, want in zip(*results):
+                self.assertLess(float((got - want).norm() / want.norm()), 1e-6)
 
 
 if __name__ == "__main__":

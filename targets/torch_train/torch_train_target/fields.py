@@ -1,8 +1,8 @@
 """What a case has: paths and what a field may be, the plainest first (targets/worker.md)."""
 from shardfuzz.fields import refusal
 
-AXES = ("pp", "dp", "fsdp", "tp")
-MORE = {"layout.dp": [2, 3, 4], "layout.fsdp": [2, 3, 4], "layout.pp": [2, 3, 4], "layout.tp": [2, 4]}
+AXES = ("pp", "dp", "fsdp", "cp", "tp")
+MORE = {"layout.dp": [2, 3, 4], "layout.fsdp": [2, 3, 4], "layout.pp": [2, 3, 4], "layout.cp": [2, 4], "layout.tp": [2, 4]}
 
 
 def on(axis, **more):
@@ -37,6 +37,7 @@ FIELDS = {
     "layout.pp": {"choices": [1, 2, 3, 4], "layout": True},
     "layout.dp": {"choices": [1, 2, 3, 4], "layout": True},
     "layout.fsdp": {"choices": [1, 2, 3, 4], "layout": True},
+    "layout.cp": {"choices": [1, 2, 4], "layout": True, "one_in": 4},
     "layout.tp": {"choices": [1, 2, 4], "layout": True},
     "parallel.lazy_sync": {"choices": ["never", "later", "always"], "layout": True},   # gradients are reduced in a step's last microbatch alone; later: not in the first step
     "parallel.static_graph": {"choices": YES, **on("layout.dp")},
@@ -49,6 +50,8 @@ FIELDS = {
     "parallel.fsdp_dim": {"choices": ["first", "last"], **on("layout.fsdp")},
     "parallel.schedule": {"choices": PIPES, **on("layout.pp")},
     "parallel.first_gets": {"choices": [0, 1], **on("layout.pp")},
+    "parallel.cp_rotate": {"choices": ["allgather", "alltoall"], **on("layout.cp")},
+    "parallel.cp_balance": {"choices": [True, False], **on("layout.cp")},
     "parallel.sequence": {"choices": YES, **on("layout.tp")},
     "checkpoint.before": {"choices": [0, 1, 2], "layout": True},   # a step; 0: no checkpoint
     "checkpoint.into": {"choices": ["same", "dp", "fsdp"], "layout": True, "needs": {"checkpoint.before": [1, 2]}},
@@ -84,5 +87,11 @@ REFUSES = [
             parallel__schedule=["interleaved-zb", "zbv", "dualpipev"]),
     refusal("a plain weight on a rank's positions has a gradient of these alone", model__twice=["linear"], layout__tp=MORE["layout.tp"], parallel__sequence=[True]),
     refusal("a sequence must divide among the ranks", data__length=[6], layout__tp=[4], parallel__sequence=[True]),
+    refusal("a sequence must divide among the ranks", data__length=[6], layout__cp=[4]),
+    refusal("balanced, a rank has two equal parts of the sequence", data__length=[6], layout__cp=[2], parallel__cp_balance=[True]),
+    refusal("balanced, a rank has two equal parts of the sequence", data__length=[4, 6, 12], layout__cp=[4], parallel__cp_balance=[True]),
+    refusal("stages in DistributedDataParallel fail in an assertion of the reducer in the second step (corpus/regress/torch-train)", layout__pp=MORE["layout.pp"],
+            layout__cp=MORE["layout.cp"], layout__fsdp=[1]),
+    refusal("shardfuzz does not try context and tensor parallelism together", layout__cp=MORE["layout.cp"], layout__tp=MORE["layout.tp"]),
 ]
 DESCRIBE = {"name": "torch-train", "devices": ["cpu", "cuda"], "ranks": [f"layout.{axis}" for axis in AXES], "fields": FIELDS, "refuses": REFUSES}

@@ -1,4 +1,6 @@
-"""A small language model and its training with torch's own parallelism: DDP, ZeroRedundancyOptimizer, FSDP2, pipeline schedules, tensor parallel styles."""
+"""A small language model and its training with torch's own parallelism: DDP, ZeroRedundancyOptimizer, FSDP2, pipeline schedules, tensor parallel styles,
+context parallel attention."""
+import contextlib
 import shutil
 import tempfile
 
@@ -14,8 +16,12 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.pipelining import PipelineStage, schedules
 from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.experimental import context_parallel
+from torch.distributed.tensor.experimental._attention import _cp_options, set_rotate_method
 from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
+
+from .kernels import on_processors
 
 ACTIVATIONS = {"gelu": F.gelu, "silu": F.silu, "tanh": torch.tanh}
 SCHEDULES = {"gpipe": schedules.ScheduleGPipe, "1f1b": schedules.Schedule1F1B, "interleaved": schedules.ScheduleInterleaved1F1B,
@@ -103,7 +109,7 @@ def loss_of(logits, labels, count):
 class Data:
     """Microbatches of a step: what all data-parallel ranks have of each together, and the rows of one of them."""
 
-    def __init__(self, case, step, index, ranks, device):
+    def __init__(self, case, step, index, ranks, device, cp=1):
         self.step = step
         d, m = case["data"], case["model"]
         generator = torch.Generator().manual_seed(case["seed"] * 100 + step)
@@ -114,7 +120,7 @@ class Data:
             ignored[:, :, 0] = False
             labels = labels.masked_fill(ignored, -100)
         rows = shape[1] // ranks
-        self.counts = [int((one != -100).sum()) / ranks for one in labels]
+        self.counts = [int((one != -100).sum()) / ranks / cp for one in labels]
         self.tokens, self.labels = (one[:, index * rows:(index + 1) * rows].to(device) for one in (tokens, labels))
 
 
@@ -123,11 +129,17 @@ class Layout:
 
     def __init__(self, case, mesh):
         self.mesh, sizes = None, case["layout"]
-        self.pp = self.tp = self.dp = self.fsdp = None
-        self.data_index, self.data_ranks = 0, 1
+        self.pp = self.tp = self.dp = self.fsdp = self.cp = None
+        self.data_index, self.data_ranks, self.parts = 0, 1, sizes["cp"] if mesh is not None else 1
         if mesh is not None:
-            self.mesh = mesh(**{axis: sizes[axis] for axis in ("pp", "dp", "fsdp", "tp")})
-            self.pp, self.dp, self.fsdp, self.tp = (self.mesh[axis] if sizes[axis] > 1 else None for axis in ("pp", "dp", "fsdp", "tp"))
+            self.mesh = mesh(**{axis: sizes[axis] for axis in ("pp", "dp", "fsdp", "cp", "tp")})
+            self.pp, self.dp, self.fsdp, self.cp, self.tp = (self.mesh[axis] if sizes[axis] > 1 else None for axis in ("pp", "dp", "fsdp", "cp", "tp"))
+            self.shards = "fsdp"
+            if self.cp is not None and self.fsdp is not None:     # ranks of a sequence have the same parameters, as data-parallel ranks do
+                self.shards = "fsdp_cp"
+                self.fsdp = self.mesh["fsdp", "cp"]._flatten(self.shards)
+            elif self.cp is not None:
+                self.dp = self.mesh["dp", "cp"]._flatten("dp_cp")
             self.data_ranks = sizes["dp"] * sizes["fsdp"]
             self.data_index = self.mesh["dp"].get_local_rank() * sizes["fsdp"] + self.mesh["fsdp"].get_local_rank()
 
@@ -160,7 +172,7 @@ def wrap(part, case, layout):
         for name in part.blocks:
             part.blocks[name] = checkpoint_wrapper(part.blocks[name], **({"preserve_rng_state": False} if case["recompute"] == "block-without-rng" else {}))
     if layout.fsdp is not None:
-        mesh = layout.mesh["dp", "fsdp"] if layout.dp is not None else layout.fsdp
+        mesh = layout.mesh["dp", layout.shards] if layout.dp is not None else layout.fsdp
         policy = MixedPrecisionPolicy(**({"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32} if case["dtype"] == "bfloat16" else {}))
         cut = (lambda parameter: Shard(parameter.ndim - 1)) if p["fsdp_dim"] == "last" else None
         options = {"mesh": mesh, "reshard_after_forward": p["reshard"], "mp_policy": policy, "shard_placement_fn": cut}
@@ -260,12 +272,12 @@ class _Run:
         self.parts = parts if layout.mesh is None else [wrap(part, case, layout) for part in parts]
         self.model = self.parts if layout.pp is not None else self.parts[0]
         self.optimizer = optimizer_of(case, self.parts, layout)
-        self.pass_ = _Pipeline(case, self.parts, layout, self.device) if layout.pp is not None else _Plain(case, self.parts[0])
+        self.pass_ = _Pipeline(case, self.parts, layout, self.device) if layout.pp is not None else _Plain(case, self.parts[0], layout)
         if layout.pp is not None:
             self.pass_.prepare(self._data(0))
 
     def _data(self, number):
-        return Data(self.case, number, self.layout.data_index, self.layout.data_ranks, self.device)
+        return Data(self.case, number, self.layout.data_index, self.layout.data_ranks, self.device, self.layout.parts)
 
     def step(self, number, trace):
         if self.mesh is not None and number > 0 and number == self.case["checkpoint"]["before"]:
@@ -301,11 +313,25 @@ class _Run:
             shutil.rmtree(folder[0])
 
 
+@contextlib.contextmanager
+def own_part(case, layout, *tensors):
+    """The tensors [rows, length, ..] with this rank's part of the length. Within it attention is that of the whole length."""
+    if layout.cp is None:
+        yield tensors
+        return
+    set_rotate_method(case["parallel"]["cp_rotate"])
+    before, _cp_options.enable_load_balance = _cp_options.enable_load_balance, case["parallel"]["cp_balance"]
+    tensors = [one.clone() for one in tensors]
+    with on_processors(), context_parallel(layout.cp, buffers=tensors, buffer_seq_dims=[1] * len(tensors), no_restore_buffers=set(tensors)):
+        yield tensors
+    _cp_options.enable_load_balance = before
+
+
 class _Plain:
     """Microbatch after microbatch; data-parallel ranks communicate in the last one alone, if the case says so."""
 
-    def __init__(self, case, model):
-        self.case, self.model = case, model
+    def __init__(self, case, model, layout):
+        self.case, self.model, self.layout = case, model, layout
 
     def forward(self, tokens):
         """A reference in bf16 computes with parameters that were rounded, as FSDP does, and has gradients in fp32."""
@@ -330,16 +356,17 @@ class _Plain:
                 self._run(data, k, trace)
 
     def _run(self, data, k, trace):
-        loss = loss_of(self.forward(data.tokens[k]), data.labels[k], data.counts[k])
-        trace.scalar("loss", loss.detach())
-        (loss / len(data.tokens)).backward()
+        with own_part(self.case, self.layout, data.tokens[k], data.labels[k]) as (tokens, labels):
+            loss = loss_of(self.forward(tokens), labels, data.counts[k])
+            trace.scalar("loss", loss.detach())
+            (loss / len(data.tokens)).backward()
 
 
 class _Pipeline:
     """One of torch's schedules; it sends, receives, and divides gradients by the number of microbatches."""
 
     def __init__(self, case, parts, layout, device):
-        self.parts, self.microbatches = parts, case["data"]["microbatches"]
+        self.case, self.layout, self.parts, self.microbatches = case, layout, parts, case["data"]["microbatches"]
         mine, count = stages_of(case)
         self.numbers = mine[layout.pp.get_local_rank()]
         self.first, self.last = 0 in self.numbers, count - 1 in self.numbers
@@ -367,6 +394,7 @@ class _Pipeline:
         counts = torch.tensor(data.counts, dtype=torch.float64, device=data.labels.device).reshape(-1, 1, 1)
         labels = torch.stack([data.labels.double(), counts.expand(data.labels.shape).double()], -1).flatten(0, 1)  # a loss knows its microbatch's count by it
         losses = []
-        targets = {"target": labels, "losses": losses} if self.last else {}
-        self.schedule.step(*([data.tokens.flatten(0, 1)] if self.first else []), **targets)
+        with own_part(self.case, self.layout, data.tokens.flatten(0, 1), labels) as (tokens, labels):
+            targets = {"target": labels, "losses": losses} if self.last else {}
+            self.schedule.step(*([tokens] if self.first else []), **targets)
         return losses

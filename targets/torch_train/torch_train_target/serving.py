@@ -6,7 +6,7 @@ import warnings
 
 from shardfuzz import devices, scripts, training, worker
 from shardfuzz.parameters import fill
-from shardfuzz.places import cut
+from shardfuzz.places import cut, summed, zigzag
 
 from .fields import AXES, DESCRIBE
 
@@ -31,7 +31,8 @@ def build(case, world):
         return training.Training(model, optimizer, step, case["steps"], skip=SKIP)
     mesh = world.mesh(**{axis: case["layout"][axis] for axis in AXES})
     after = 1 / case["data"]["microbatches"] if case["layout"]["pp"] > 1 else 1.0  # a schedule divides gradients of parameters when all are there
-    return training.Training(model, optimizer, step, case["steps"], batch=mesh["dp", "fsdp"], places=_places(case, mesh, after), act_grad_scale=after, mesh=mesh, skip=SKIP)
+    places = _places_of_parts(case, mesh, after) if case["layout"]["cp"] > 1 else _places(case, mesh, after)
+    return training.Training(model, optimizer, step, case["steps"], batch=mesh["dp", "fsdp"], places=places, act_grad_scale=after, mesh=mesh, skip=SKIP)
 
 
 def _places(case, mesh, after):
@@ -48,12 +49,25 @@ def _places(case, mesh, after):
     return places
 
 
+def _places_of_parts(case, mesh, after):
+    """With context parallelism: a rank has its part of the length, or two parts, as far from the beginning as from the end."""
+    part = zigzag if case["parallel"]["cp_balance"] else cut
+    everyone = mesh["dp", "fsdp", "cp"]
+
+    def places(name, tensor):
+        kind, subject = name.split("/")[3:5]
+        if kind in ("act", "act_grad"):
+            return {**cut(part(tensor, 1, mesh["cp"]), 0, mesh["dp", "fsdp"]), "scale": after / everyone.size() if kind == "act_grad" else 1.0}
+        return {**summed(tensor, everyone), "scale": 1 / everyone.size()} if kind == "scalar" and subject == "loss" else None
+    return places
+
+
 def script(case, first):
-    from . import program
+    from . import kernels, program
     ranks = 1
     for axis in AXES:
         ranks *= case["layout"][axis]
-    return scripts.compose(program, "torch", importlib.metadata.version("torch").split("+")[0], case, first, ranks, case["steps"])
+    return scripts.compose([kernels, program], "torch", importlib.metadata.version("torch").split("+")[0], case, first, ranks, case["steps"])
 
 
 def serve():
