@@ -46,6 +46,7 @@ SOUND = [
       for rotate, balance in (("allgather", True), ("alltoall", True), ("allgather", False))),
     {"layout": {"cp": 2, "fsdp": 2}, "dtype": "bfloat16", "steps": 2, "optimizer": {"clip": 0.5}, "recompute": "block"},
     {"layout": {"cp": 2, "pp": 2, "fsdp": 2}, "data": {"microbatches": 2}},
+    {"layout": {"cp": 2, "tp": 2, "fsdp": 2}, "parallel": {"cp_balance": False}},
 ]
 
 

@@ -150,17 +150,17 @@ REFUSES = [
     refusal("DeepSpeed waits for ever when it loads experts from a universal checkpoint", checkpoint__universal=[True], model__experts=[4]),
     *(refusal("the engine finds no files: those of stage 3 have other names (runtime/state_dict_factory.py, line 168)",
               zero__stage=here, checkpoint__into_stage=there) for here, there in ((EARLY, LAST), (LAST, EARLY))),
-    *(refusal("there are as many ranks as the layout has, and not all of them work", layout__dp=[dp], **{f"checkpoint__{name}": [some]})
+    *(refusal("saved_by and loaded_by are numbers of ranks below layout.dp", layout__dp=[dp], **{f"checkpoint__{name}": [some]})
       for name in ("saved_by", "loaded_by") for dp, some in ((2, 2), (2, 3), (3, 3))),
     *(refusal("only a universal checkpoint is for another number of ranks (runtime/engine.py, line 4748)", checkpoint__universal=[False],
               zero__stage=ALL, **{f"checkpoint__{name}": [1, 2, 3]}) for name in ("saved_by", "loaded_by")),
-    *(refusal("there are as many ranks as the layout has, and not all of them work", checkpoint__saved_by=[some], checkpoint__loaded_by=[some])
+    *(refusal("as many ranks save as load: layout.dp can be that number", checkpoint__saved_by=[some], checkpoint__loaded_by=[some])
       for some in (1, 2, 3)),
     refusal("ds_to_universal fails: AttributeError (checkpoint/zero_checkpoint.py, line 136)", checkpoint__universal=[True],
             zero__elastic_checkpoint=[True]),
     *(refusal("shardfuzz does not try experts on another number of ranks", model__experts=[4], **{f"checkpoint__{name}": [1, 2, 3]})
       for name in ("saved_by", "loaded_by")),
-    *(refusal("hierarchical partitions have two ranks of four", zero__zero_hpz_partition_size=[2], **{f"checkpoint__{name}": [1, 2, 3]})
+    *(refusal("hierarchical partitions are tried on four ranks alone", zero__zero_hpz_partition_size=[2], **{f"checkpoint__{name}": [1, 2, 3]})
       for name in ("saved_by", "loaded_by")),
     tensors("ds_to_universal asserts that each sharded weight is trained (Unused patterns)", checkpoint__universal=[True],
             model__frozen=["embedding", "first_layer", "norms"]),

@@ -135,8 +135,13 @@ def forget():
     deepspeed.comm.comm.cdb = None
     getattr(groups, "_release_process_group_references", lambda: None)()  # older versions keep less
     groups._WORLD_GROUP = groups.mpu = groups.mesh_device = None
+
+
+def count_anew():
+    """Numbers parameters and modules from 0 again, as a new process does: stage 3 compares the numbers of all ranks."""
+    import deepspeed
     from deepspeed.runtime.zero.parameter_offload import DeepSpeedZeRoOffload
-    deepspeed.zero.Init.param_id = DeepSpeedZeRoOffload._register_deepspeed_module.__defaults__[0][0] = 0   # by which ranks compare their orders
+    deepspeed.zero.Init.param_id = DeepSpeedZeRoOffload._register_deepspeed_module.__defaults__[0][0] = 0
 
 
 def join_first(ranks):
@@ -147,6 +152,7 @@ def join_first(ranks):
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
     forget()
+    count_anew()
     os.environ["WORLD_SIZE"] = str(ranks)
     if rank == 0:
         store.set(f"ready {state.worlds}", "")

@@ -6,7 +6,8 @@ A target's program is a module, or several of one package, that import torch and
 
 mesh(**sizes) gives a DeviceMesh; None: on one device. make calls fill(model) on the whole model, before anything is cut. step(number, trace) is as in
 training.Training. Where the framework keeps parameters and gradients elsewhere, the program has value(name, parameter) and
-gradient(name, parameter), as tracer.State has them, which hold on one device too.
+gradient(name, parameter), as tracer.State has them, which hold on one device too. Where some ranks may train without the others, it has join_first(ranks),
+which starts the world anew with that many ranks.
 """
 import inspect
 import re
@@ -114,7 +115,7 @@ def run(rank):
     want, rounding = train(None)
     got, _ = train(lambda **sizes: init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes)))
     if "join_first" in globals():
-        join_first(RANKS)      # some may have trained without the others
+        join_first(RANKS)
     wrong, subject = 0, FIRST.split("/")[-2] if "/" in FIRST else ""
     for other in range(RANKS):
         dist.barrier()

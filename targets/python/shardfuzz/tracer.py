@@ -80,8 +80,8 @@ class Tracer:
     places, act_grad_scale: see layout.Layout. skip: patterns
     (fnmatch) of subjects that are left out. perturbation: see perturb.py. anchors: see anchors.py; on one rank, each tensor that is recorded is then
     replaced by the candidate's, so that the next module gets what the candidate's did. state: how parameters and gradients are read. quiet: without the
-    line on stdout that says where the trace is. operations: records inside `with` what leads to its tensor. at: as of layout.Layout. Every rank of torch.distributed enters and
-    leaves together. Raises ShardfuzzError."""
+    line on stdout that says where the trace is. operations: records inside `with` what leads to its tensor. at: see layout.Layout. Every rank of
+    torch.distributed enters and leaves together. Raises ShardfuzzError."""
 
     def __init__(self, directory: str, model, optimizer, *, batch=None, batch_dim: int = 0, mean: bool = True, places: Optional[Callable] = None,
                  act_grad_scale: float = 1.0, skip: Sequence[str] = (), perturbation=None, anchors=None, state: Optional[State] = None, quiet: bool = False,

@@ -92,9 +92,10 @@ REFUSES = [
     refusal("balanced, a rank has two equal parts of the sequence", data__length=[4, 6, 12], layout__cp=[4], parallel__cp_balance=[True]),
     refusal("stages in DistributedDataParallel fail in an assertion of the reducer in the second step (corpus/regress/torch-train)", layout__pp=MORE["layout.pp"],
             layout__cp=MORE["layout.cp"], layout__fsdp=[1]),
-    *(refusal("a stage without the unused layer goes on where FSDP refuses others: it cannot cut that layer's last dimension", model__unused=[True],
+    *(refusal("FSDP cannot cut the unused layer's last dimension, and refuses it on the stages alone that have it", model__unused=[True],
               parallel__fsdp_dim=["last"], layout__pp=MORE["layout.pp"], layout__fsdp=[fsdp], layout__cp=cp)
       for fsdp, cp in ((2, [2, 4]), (3, [1, 2, 4]), (4, [1, 2, 4]))),
-    refusal("shardfuzz does not try context and tensor parallelism together", layout__cp=MORE["layout.cp"], layout__tp=MORE["layout.tp"]),
+    refusal("DistributedDataParallel takes no DTensor", layout__cp=MORE["layout.cp"], layout__fsdp=[1], layout__tp=MORE["layout.tp"]),
+    refusal("shardfuzz does not try context parallelism with sequence parallel norms", layout__cp=MORE["layout.cp"], layout__tp=MORE["layout.tp"], parallel__sequence=[True]),
 ]
 DESCRIBE = {"name": "torch-train", "devices": ["cpu", "cuda"], "ranks": [f"layout.{axis}" for axis in AXES], "fields": FIELDS, "refuses": REFUSES}

@@ -50,14 +50,19 @@ def _places(case, mesh, after):
 
 
 def _places_of_parts(case, mesh, after):
-    """With context parallelism: a rank has its part of the length, or two parts, as far from the beginning as from the end."""
+    """With context parallelism: a rank has its part of the length, or two parts, as far from the beginning as from the end; with tensor parallelism too, its
+    own features behind layers that are cut by columns, and before those that are cut by rows."""
     part = zigzag if case["parallel"]["cp_balance"] else cut
     everyone = mesh["dp", "fsdp", "cp"]
+    features = {"act": ("q", "k", "v", "up"), "act_grad": ("o", "down")} if case["layout"]["tp"] > 1 else {}
 
     def places(name, tensor):
         kind, subject = name.split("/")[3:5]
         if kind in ("act", "act_grad"):
-            return {**cut(part(tensor, 1, mesh["cp"]), 0, mesh["dp", "fsdp"]), "scale": after / everyone.size() if kind == "act_grad" else 1.0}
+            place = cut(part(tensor, 1, mesh["cp"]), 0, mesh["dp", "fsdp"])
+            if subject.split(":")[0].rsplit(".", 1)[-1] in features.get(kind, ()):
+                place = cut(place, 2, mesh["tp"])
+            return {**place, "scale": after / everyone.size() if kind == "act_grad" else 1.0}
         return {**summed(tensor, everyone), "scale": 1 / everyone.size()} if kind == "scalar" and subject == "loss" else None
     return places
 
