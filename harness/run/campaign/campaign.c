@@ -8,6 +8,7 @@
 #include "harness/run/trial/engine.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,8 +17,8 @@ enum { LEASE_INDICES = 256, PENDING_MAX = 4096 };
 /* For operations: how many cases a lease has, and a job, which should end quickly. */
 enum { LEASE_OPERATIONS = 1 << 16, RANGE_LEAST = 64, RANGE_MOST = 4096 };
 static const double RANGE_SECONDS = 0.05;
-/* Shrinking may go on after the campaign's time for this share of it. */
-static const double TIME_AFTER = 0.5;
+/* Shrinking may go on after the campaign's time for this share of it, and at most so long. */
+static const double TIME_AFTER = 0.5, SECONDS_AFTER_MOST = 600;
 /* While there are cases to run, shrinking gets this share of the processes and of their time. */
 static const double SHRINK_SHARE = 0.5;
 static const double COMMIT_SECONDS = 0.5;
@@ -53,6 +54,7 @@ struct key_queue {
   char shrink_key[SF_SHRINK_KEY_TEXT];
   struct pending *first, *last;
   int64_t shrinks; /* its findings that are to be shrunk, are being shrunk, or are shrunk and not booked */
+  int64_t shrunk;  /* its findings that this campaign has shrunk */
 };
 
 /* Cases that were handed out together, and of which no result is back: the first index and their number. */
@@ -256,6 +258,7 @@ static void on_shrunk(struct campaign *k, const struct sf_job *job, const struct
   }
   *p->shrunk = *result;
   p->state = SHRUNK;
+  queue->shrunk++;
   settle(k, queue);
 }
 
@@ -308,14 +311,20 @@ static bool is_ready(const struct pending *p) {
   return ready;
 }
 
+/* Keys of which fewer findings are shrunk come first: they are likelier to be of another bug. */
+static bool comes_before(const struct pending *p, const struct pending *other) {
+  if (p->queue->shrunk != other->queue->shrunk) return p->queue->shrunk < other->queue->shrunk;
+  return p->index != other->index ? p->index < other->index : p->place < other->place;
+}
+
 static struct pending *find_to_shrink(const struct campaign *k) {
-  struct pending *lowest = NULL;
+  struct pending *best = NULL;
   for (const struct key_queue *queue = k->keys; queue; queue = queue->next) {
     struct pending *p = queue->shrinks ? queue->first : NULL;
     while (p && !(p->state == TO_SHRINK && is_ready(p))) p = p->next;
-    if (p && (!lowest || p->index < lowest->index || (p->index == lowest->index && p->place < lowest->place))) lowest = p;
+    if (p && (!best || comes_before(p, best))) best = p;
   }
-  return lowest;
+  return best;
 }
 
 /* What may explain the finding: smallest cases of earlier culprits of its case that show it too, and of earlier findings of its key. */
@@ -339,7 +348,7 @@ static void add_suspects(struct campaign *k, struct sf_job *job, struct pending 
 /* When the campaign shrinks no more; 0: no limit. */
 static double shrink_until(const struct campaign *k) {
   const double seconds = k->options->seconds;
-  return seconds > 0 ? k->ledger.news.start + (1 + TIME_AFTER) * seconds : 0;
+  return seconds > 0 ? k->ledger.news.start + seconds + fmin(TIME_AFTER * seconds, SECONDS_AFTER_MOST) : 0;
 }
 
 static int32_t next_shrink(struct campaign *k, struct pending *p, struct sf_job *job) {
@@ -349,7 +358,10 @@ static int32_t next_shrink(struct campaign *k, struct pending *p, struct sf_job 
   k->shrinks++;
   k->shrinks_began += p->began;
   sf_campaign_shrink_job(job, k->options, p->index, &p->c, &p->outcome);
-  if (k->options->seconds > 0) job->contrast_until = k->ledger.news.start + k->options->seconds;
+  if (k->options->seconds > 0) {
+    job->contrast_until = k->ledger.news.start + k->options->seconds;
+    job->others_wait = find_to_shrink(k) != NULL;
+  }
   job->shrink_until = shrink_until(k);
   if (sf_subject_of(&p->c)->takes_over) add_suspects(k, job, p);
   return 1;

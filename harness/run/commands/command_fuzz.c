@@ -44,7 +44,8 @@ static enum sf_status store_share(void *target, const char *text, struct sf_erro
 
 static const struct sf_option options[] = {
     SF_NUMBER_AT(struct fuzz_flags, "cases", cases, 1, INT64_MAX, "total number of cases, including those already in a resumed store"),
-    SF_DURATION_AT(struct fuzz_flags, "time", time_ms, "start cases for this long; shrinking may take half as long again"),
+    SF_DURATION_AT(struct fuzz_flags, "time", time_ms,
+                   "start cases for this long; shrinking may take half as long again, at most 10 minutes"),
     SF_NUMBER_AT(struct fuzz_flags, "stop-after", stop_after, 1, INT64_MAX,
                  "start no more cases once this run has N new findings; cases that are running still count"),
     SF_SPACE_OPTIONS(struct fuzz_flags, common),

@@ -180,6 +180,7 @@ static bool ask(void *ctx, enum sf_contrast_answer *answer, const struct sf_case
 static const char *no_contrast(const struct sf_job *job, const struct sf_pool_options *options, const struct sf_outcome *min) {
   if (min->cls == SF_CLASS_HANG) return "each trial would take the whole deadline";
   if (options->launcher && sf_outcome_breaks_ranks(min)) return "each trial would take a new set of ranks";
+  if (job->others_wait) return "other findings waited for their turn; `shardfuzz shrink` tries it";
   return job->contrast_until > 0 && sf_clock_seconds() >= job->contrast_until ? TIME_IS_OVER : NULL;
 }
 
@@ -219,13 +220,11 @@ static bool confirm(struct shrink_loop *loop, struct sf_job_result *result) {
 }
 
 /* Whether one of the suspects explains the finding: the case contains it, and without what it needs does not fail so any more. The suspect
- * is then the smallest case. What they do not explain is shrunk from a case that lacks them all. */
+ * is then the smallest case. What they do not explain is shrunk from a case that lacks them all, which takes the place of the job's. */
 static bool is_explained(struct shrink_loop *loop, struct sf_job *job, const struct sf_pool_options *options,
                          struct sf_job_result *result) {
   static struct sf_subject_table of;
   const struct sf_subject *subject = sf_subject_of(&job->c);
-  struct sf_outcome before = result->outcome;
-  loop->last = before;
   loop->best = job->c;
   for (int32_t i = 0; i < job->suspect_count; i++) {
     const struct sf_case *suspect = &job->suspects[i];
@@ -235,18 +234,15 @@ static bool is_explained(struct shrink_loop *loop, struct sf_job *job, const str
     const bool has_table = subject->table(&of, &job->c, options, SF_TABLE_SHRINK) == SF_OK;
     if (has_table && sf_shrink_without(&of.table, &rest, &job->c, suspect) && still_fails(loop, &rest)) {
       job->c = rest;
-      before = loop->last;
       continue;
     }
-    loop->last = before;
     if (!still_fails(loop, suspect)) continue; /* it was found at a moment that does not come again */
+    result->end = SF_SHRINK_DONE;
     result->min = *suspect;
-    result->min_outcome = loop->last;
+    result->min_outcome = result->outcome = loop->last;
     result->minimal = true;
     return true;
   }
-  result->min = job->c;
-  result->min_outcome = before;
   return false;
 }
 
@@ -268,10 +264,12 @@ static void confirm_and_shrink(struct shrink_loop *loop, struct sf_job *shrunk, 
                                struct sf_job_result *result) {
   const struct sf_job *job = loop->job;
   loop->effort = sf_subject_of(&job->c)->judges_quickly ? SF_EFFORT_QUICK : SF_EFFORT_USUAL;
-  if (!confirm(loop, result)) return;
-  result->min = job->c;
-  result->min_outcome = result->outcome;
-  result->is_explained = job->budget > 0 && is_explained(loop, shrunk, options, result);
+  result->is_explained = job->budget > 0 && is_explained(loop, shrunk, options, result); /* dearer to confirm than to explain */
+  if (!result->is_explained) {
+    if (!confirm(loop, result)) return;
+    result->min = job->c;
+    result->min_outcome = result->outcome;
+  }
   if (job->budget > 0 && !result->is_explained) {
     name_culprit(loop, shrunk, result);
     shrink_and_diagnose(loop, options, result);
