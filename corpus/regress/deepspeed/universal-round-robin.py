@@ -1,7 +1,7 @@
 """With round_robin_gradients a universal checkpoint exchanges weights when another number of ranks loads it.
 
-_link_all_hp_params takes parameters to lie in their original order (runtime/zero/stage_1_and_2.py, line 835), but the buffer has them in turn for each rank. Two
-ranks save and load under the same wrong names; one rank has another order.
+_link_all_hp_params assumes that the flat buffer has the parameters in their original order (runtime/zero/stage_1_and_2.py, line 835). round_robin_gradients deals
+them out to the ranks in turn. Two ranks save and load under the same wrong names, so nothing shows. One rank has another order.
 Run it with python: it needs DeepSpeed 0.19.8 and torch alone. Exit code 1: a loaded weight is not the saved one.
 """
 import contextlib

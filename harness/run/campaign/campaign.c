@@ -17,7 +17,7 @@ enum { LEASE_INDICES = 256, PENDING_MAX = 4096 };
 /* For operations: how many cases a lease has, and a job, which should end quickly. */
 enum { LEASE_OPERATIONS = 1 << 16, RANGE_LEAST = 64, RANGE_MOST = 4096 };
 static const double RANGE_SECONDS = 0.05;
-/* Shrinking may go on after the campaign's time for this share of it, and at most so long. */
+/* After the campaign's time, shrinking may go on for this share of that time, and for at most so many seconds. */
 static const double TIME_AFTER = 0.5, SECONDS_AFTER_MOST = 600;
 /* While there are cases to run, shrinking gets this share of the processes and of their time. */
 static const double SHRINK_SHARE = 0.5;
@@ -311,7 +311,7 @@ static bool is_ready(const struct pending *p) {
   return ready;
 }
 
-/* Keys of which fewer findings are shrunk come first: they are likelier to be of another bug. */
+/* A key with fewer shrunk findings comes first: its findings are likelier to show another bug. */
 static bool comes_before(const struct pending *p, const struct pending *other) {
   if (p->queue->shrunk != other->queue->shrunk) return p->queue->shrunk < other->queue->shrunk;
   return p->index != other->index ? p->index < other->index : p->place < other->place;

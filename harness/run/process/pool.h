@@ -50,7 +50,7 @@ struct sf_job {
   int32_t contrast;      /* SHRINK: trials at most that say why the smallest case fails (generators/contrast.h); 0: none */
   double shrink_until;   /* SHRINK: shrinking starts no trial after this sf_clock_seconds; 0: no limit */
   double contrast_until; /* SHRINK: none of them begins later, as sf_clock_seconds tells the time; 0: no limit */
-  bool others_wait;      /* SHRINK: other findings wait for their turn, and the time is limited: none of them is made */
+  bool others_wait;      /* SHRINK: other findings wait and the campaign's time is limited, so no contrast is tried */
   double deadline;       /* seconds that one trial may take; <= 0: by its size (sf_pool_deadline) */
   struct sf_case c;
   char shrink_key[SF_SHRINK_KEY_TEXT]; /* SHRINK: what was found, and must be found again. RUN: the culprit to tell of if it is there; "":

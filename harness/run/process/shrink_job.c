@@ -180,7 +180,7 @@ static bool ask(void *ctx, enum sf_contrast_answer *answer, const struct sf_case
 static const char *no_contrast(const struct sf_job *job, const struct sf_pool_options *options, const struct sf_outcome *min) {
   if (min->cls == SF_CLASS_HANG) return "each trial would take the whole deadline";
   if (options->launcher && sf_outcome_breaks_ranks(min)) return "each trial would take a new set of ranks";
-  if (job->others_wait) return "other findings waited for their turn; `shardfuzz shrink` tries it";
+  if (job->others_wait) return "other findings had to be shrunk first; `shardfuzz shrink` tries it";
   return job->contrast_until > 0 && sf_clock_seconds() >= job->contrast_until ? TIME_IS_OVER : NULL;
 }
 
@@ -264,7 +264,7 @@ static void confirm_and_shrink(struct shrink_loop *loop, struct sf_job *shrunk, 
                                struct sf_job_result *result) {
   const struct sf_job *job = loop->job;
   loop->effort = sf_subject_of(&job->c)->judges_quickly ? SF_EFFORT_QUICK : SF_EFFORT_USUAL;
-  result->is_explained = job->budget > 0 && is_explained(loop, shrunk, options, result); /* dearer to confirm than to explain */
+  result->is_explained = job->budget > 0 && is_explained(loop, shrunk, options, result); /* costs less than to confirm it */
   if (!result->is_explained) {
     if (!confirm(loop, result)) return;
     result->min = job->c;

@@ -150,28 +150,28 @@ REFUSES = [
     refusal("DeepSpeed waits for ever when it loads experts from a universal checkpoint", checkpoint__universal=[True], model__experts=[4]),
     *(refusal("the engine finds no files: those of stage 3 have other names (runtime/state_dict_factory.py, line 168)",
               zero__stage=here, checkpoint__into_stage=there) for here, there in ((EARLY, LAST), (LAST, EARLY))),
-    *(refusal("saved_by and loaded_by are numbers of ranks below layout.dp", layout__dp=[dp], **{f"checkpoint__{name}": [some]})
+    *(refusal("saved_by and loaded_by must be less than layout.dp", layout__dp=[dp], **{f"checkpoint__{name}": [some]})
       for name in ("saved_by", "loaded_by") for dp, some in ((2, 2), (2, 3), (3, 3))),
-    *(refusal("only a universal checkpoint is for another number of ranks (runtime/engine.py, line 4748)", checkpoint__universal=[False],
+    *(refusal("only a universal checkpoint can be loaded by another number of ranks (runtime/engine.py, line 4748)", checkpoint__universal=[False],
               zero__stage=ALL, **{f"checkpoint__{name}": [1, 2, 3]}) for name in ("saved_by", "loaded_by")),
-    *(refusal("as many ranks save as load: layout.dp can be that number", checkpoint__saved_by=[some], checkpoint__loaded_by=[some])
+    *(refusal("the same number of ranks saves and loads: set layout.dp to it", checkpoint__saved_by=[some], checkpoint__loaded_by=[some])
       for some in (1, 2, 3)),
     refusal("ds_to_universal fails: AttributeError (checkpoint/zero_checkpoint.py, line 136)", checkpoint__universal=[True],
             zero__elastic_checkpoint=[True]),
     *(refusal("shardfuzz does not try experts on another number of ranks", model__experts=[4], **{f"checkpoint__{name}": [1, 2, 3]})
       for name in ("saved_by", "loaded_by")),
-    *(refusal("hierarchical partitions are tried on four ranks alone", zero__zero_hpz_partition_size=[2], **{f"checkpoint__{name}": [1, 2, 3]})
+    *(refusal("shardfuzz does not try hierarchical partitions on another number of ranks", zero__zero_hpz_partition_size=[2], **{f"checkpoint__{name}": [1, 2, 3]})
       for name in ("saved_by", "loaded_by")),
     tensors("ds_to_universal asserts that each sharded weight is trained (Unused patterns)", checkpoint__universal=[True],
             model__frozen=["embedding", "first_layer", "norms"]),
-    tensors("ds_to_universal takes whole parameters for those of a rank (checkpoint/ds_to_universal.py, line 238)", checkpoint__universal=[True],
-            zero__stage=[3]),
+    tensors("ds_to_universal fails with zero.Init: a parameter's part lies behind the end of its rank's file (checkpoint/ds_to_universal.py, line 238)",
+            checkpoint__universal=[True], zero__init=[True]),
     tensors("ds_to_universal fails: ranks hold different data for the same block of a replicated parameter", checkpoint__universal=[True],
             zero__round_robin_gradients=[True]),
     *(refusal("ds_to_universal divides by the number of layers of a stage, which is 0 (checkpoint/deepspeed_checkpoint.py, line 310)",
               checkpoint__universal=[True], layout__pp=[stages], model__layers=[layers], model__uses=[uses], model__tied=[tied])
       for stages in (2, 3, 4) for layers in (1, 2, 3) for uses in (1, 2) for tied in (False, True) if 0 < layers * uses - tied < stages),
-    refusal("torch refuses an optimizer without parameters, which a stage without layers has", layout__pp=[4], model__layers=[1], model__uses=[1]),
+    refusal("a stage without layers has no parameters, and torch refuses an optimizer without them", layout__pp=[4], model__layers=[1], model__uses=[1]),
     refusal("stage 3 partitions over the mpu's data-parallel group, which lacks the ranks of the sequence", zero__stage=[3], engine__groups=["mpu"]),
     *beyond(8, {f"layout.{axis}": FIELDS[f"layout.{axis}"]["choices"] for axis in AXES}),
 ]

@@ -145,7 +145,7 @@ def count_anew():
 
 
 def join_first(ranks):
-    """Starts the world anew with that many ranks, as a job that has no others. Every rank calls it. Returns whether this rank is one of them."""
+    """Replaces the world by one of the first `ranks` ranks, as in a job that has only these. Every rank calls it. Returns whether this rank is in it."""
     c10d = torch.distributed.distributed_c10d
     state.all_ranks = state.all_ranks or (torch.distributed.get_rank(), c10d._get_default_store())
     (rank, store), state.worlds = state.all_ranks, state.worlds + 1
@@ -165,21 +165,21 @@ def join_first(ranks):
 
 
 def wait_for_first(world):
-    """Waits until the first rank makes that world, or says that the case is not supported: then it raises NotImplementedError."""
+    """Waits until rank 0 makes that world. Raises NotImplementedError if rank 0 says that the case is not supported."""
     said = state.all_ranks[1].get(f"ready {world}").decode()
     if said:
         raise NotImplementedError(said)
 
 
-def say_to_all(text):
-    """The first rank tells those that have no part in this world that it has come to the end of the case, or why the case is not supported."""
+def tell_ranks_outside(text):
+    """Rank 0 tells the ranks outside this world that the case is over ("") or why it is not supported: they would wait for the next world otherwise."""
     if state.all_ranks is not None and state.all_ranks[0] == 0:
         for name in (state.worlds + 1, "end"):
             state.all_ranks[1].set(f"ready {name}", text)
 
 
 def at_step(case, number):
-    """The case with the data-parallel ranks that make a step: some work alone before a checkpoint, or after it."""
+    """The case with the number of data-parallel ranks that train in that step."""
     checkpoint, layout = case["checkpoint"], case["layout"]
     some = checkpoint.get("loaded_by" if 0 < checkpoint["before"] <= number else "saved_by", 0)
     return {**case, "layout": {**layout, "dp": some or layout["dp"]}}
@@ -189,7 +189,8 @@ def ranks_of(case):
     return math.prod(case["layout"][axis] for axis in ORDER)
 
 
-def some_work_alone(case):
+def changes_ranks(case):
+    """Whether fewer ranks than the layout has train before the checkpoint or after it."""
     return case["checkpoint"]["before"] > 0 and any(case["checkpoint"].get(name, 0) for name in ("saved_by", "loaded_by"))
 
 
@@ -284,14 +285,14 @@ def spread(case, model, mesh):
 
     state.engine, state.all_ranks, state.worlds = None, None, 0
     first = at_step(case, 0)
-    works = not some_work_alone(case) or join_first(ranks_of(first))
+    works = not changes_ranks(case) or join_first(ranks_of(first))
     model = start(model, first) if works else []
 
     def step(number, trace):
         if number > 0 and number == case["checkpoint"]["before"]:
             trace.replace(reloaded(case, start), [])
         engine = state.engine
-        if engine is None:  # this rank has no part in the step
+        if engine is None:  # this rank is outside the world of the step
             with trace.update():
                 return
         if case["layout"]["pp"] > 1:
@@ -364,7 +365,7 @@ def make_universal(folder):
 
 
 def reloaded(case, start):
-    """Saves the running engine, and loads that into a new engine whose parameters were others. Returns the new engine's model; [] on a rank that has none."""
+    """Saves the running engine, and loads that into a new engine whose parameters were others. Returns the new engine's model; [] on a rank outside its world."""
     universal, after, folder = case["checkpoint"].get("universal", False), after_loading(case), None
     try:
         if state.engine is not None:
@@ -377,7 +378,7 @@ def reloaded(case, start):
             torch.distributed.barrier()
             state.engine.destroy()
             state.engine = None
-        if some_work_alone(case) and not join_first(ranks_of(after)):
+        if changes_ranks(case) and not join_first(ranks_of(after)):
             return []
         folder = of_first(folder)
         model = Model(case)
@@ -395,7 +396,7 @@ def reloaded(case, start):
 
 
 def of_first(value):
-    """What the first rank has."""
+    """The value that rank 0 passed."""
     values = [value]
     torch.distributed.broadcast_object_list(values)
     return values[0]

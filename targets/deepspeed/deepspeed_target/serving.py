@@ -36,7 +36,7 @@ def script(case, first):
 
 
 def groups_of(layout, me):
-    """{axes: global ranks} of a rank's groups in a layout; None for a rank that has no part in it."""
+    """{axes: global ranks}: the groups of rank `me` in a layout. None if the layout has fewer ranks."""
     from .program import ORDER
     ranks = torch.arange(math.prod(layout[axis] for axis in ORDER)).view([layout[axis] for axis in ORDER])
     if me >= ranks.numel():
@@ -49,11 +49,11 @@ def groups_of(layout, me):
 
 
 def places_of(case, mesh):
-    """None where only rows are cut, in all steps alike, as the trace knows. The ranks of a sequence have their own tokens of its rows, but all tokens of
+    """None if only rows are cut, in the same way in all steps: the tracer knows that by itself. The ranks of a sequence have their own tokens of its rows, but all tokens of
     their own heads inside attention. Those of tensor parallelism have their own features."""
-    from .program import at_step, some_work_alone
+    from .program import at_step, changes_ranks
     layout = case["layout"]
-    if layout["cp"] == layout["tp"] == 1 and not some_work_alone(case):
+    if layout["cp"] == layout["tp"] == 1 and not changes_ranks(case):
         return None
     from .tensor import cut_of_activation, cut_of_parameter
     me, rank = mesh.get_rank(), mesh.get_local_rank("tp")
@@ -101,8 +101,8 @@ def refusals(anything=False):
         yield
     except (AssertionError, NotImplementedError, ValueError) as refusal:
         if str(refusal) if anything else "not supported" in str(refusal):
-            from .program import say_to_all
-            say_to_all(str(refusal) if "not supported" in str(refusal) else f"not supported: {refusal}")
+            from .program import tell_ranks_outside
+            tell_ranks_outside(str(refusal) if "not supported" in str(refusal) else f"not supported: {refusal}")
             raise worker.Refused(" ".join(str(refusal).split())) from None
         raise
 
@@ -121,7 +121,7 @@ def build(case, world):
         world.keep_groups()
         world.keep_meshes()
         mesh = program.mesh_of(layout, world.mesh)
-        known = {"batch": mesh["dp"].mesh.tolist(), "places": places_of(case, mesh), "mesh": mesh}     # while all ranks are in one world
+        known = {"batch": mesh["dp"].mesh.tolist(), "places": places_of(case, mesh), "mesh": mesh}     # before a smaller world takes its place
     with refusals(anything=True):
         model, optimizer, step = program.make(shortened(case), world and world.mesh, lambda model: shardfuzz.fill(model, case["seed"]))
     if world is None:
@@ -130,8 +130,8 @@ def build(case, world):
     def refusing(number, trace):
         with refusals():
             step(number, trace)
-            if number == train["steps"] - 1 and program.some_work_alone(case):
-                program.say_to_all("")
+            if number == train["steps"] - 1 and program.changes_ranks(case):
+                program.tell_ranks_outside("")
                 program.wait_for_first("end")
     return Training(model, optimizer, refusing, train["steps"], state=values, close=close, skip=SKIP, first_calls=values.state.first_calls, **known)
 

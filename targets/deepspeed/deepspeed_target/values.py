@@ -8,7 +8,7 @@ def is_matrix(parameter):
 
 
 # Of the running case. engine: none on one device. losses: of a pipeline's microbatches. first_calls: how often earlier stages call a layer of this one.
-# all_ranks: (rank, store) of the world that all ranks are in, once the first ranks have made one of their own. worlds: how many they have made
+# all_ranks: this rank's number and the store of the world of all ranks, kept once a smaller world has taken its place. worlds: how many have
 state = types.SimpleNamespace(engine=None, safe=False, losses=[], first_calls={}, all_ranks=None, worlds=0)
 
 

@@ -65,19 +65,19 @@ class World:
     def __init__(self, meeting, forget=lambda: None):
         self.meeting, self.forget, self.joined, self.failed, self.meshes, self.groups = meeting, forget, 0, False, {}, {}
         self.rank, self.ranks = join(meeting)
-        self.all = self.now = dist.group.WORLD     # of all ranks, and of the moment
+        self.whole = self.current = dist.group.WORLD   # the group of all ranks; the group that the meshes and groups here belong to
 
     @contextlib.contextmanager
     def used(self):
         """Around a run. After one that failed messages may be under way that nobody reads: the next one is in a new world. All ranks have failed if the
-        set goes on, so all of them meet. So they do after a run that has made a world of its own."""
-        if self.failed or self.all is not dist.group.WORLD:
+        set goes on, so all of them meet. They also meet after a run that put a smaller world in place of theirs."""
+        if self.failed or self.whole is not dist.group.WORLD:
             self.joined += 1
             self.forget()
             os.environ.update(RANK=str(self.rank), WORLD_SIZE=str(self.ranks))
             join(self.meeting, self.joined)
             self._follow()
-            self.all, self.failed = self.now, False
+            self.whole, self.failed = self.current, False
         try:
             yield
         except BaseException as failure:
@@ -93,9 +93,9 @@ class World:
         return self._mesh(devices.device().type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
 
     def _follow(self):
-        """Drops what was kept of another world than that of the moment."""
-        if self.now is not dist.group.WORLD:
-            self.now = dist.group.WORLD
+        """Drops the meshes and groups of a world that another one has replaced."""
+        if self.current is not dist.group.WORLD:
+            self.current = dist.group.WORLD
             self.meshes.clear()
             self.groups.clear()
             _forget_meshes()

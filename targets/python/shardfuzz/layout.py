@@ -33,7 +33,7 @@ class Layout:
     part, so that losses and gradients of activations are divided by the group's size. None: nothing is known.
     places(name, tensor): a dictionary as in the metadata of targets/trace_format.md (and `scale`, by which the values are multiplied), or
     None where the rules hold; then a tensor that no rule knows is whole.
-    at: (rank, ranks) where torch.distributed does not know them all."""
+    at: (rank, ranks), if torch.distributed may run with fewer ranks meanwhile."""
 
     def __init__(self, batch, batch_dim: int, mean: bool, places: Optional[Callable], act_grad_scale: float = 1.0, at=None):
         self.rank, self.ranks = at or rank_and_count()

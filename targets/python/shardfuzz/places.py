@@ -56,8 +56,8 @@ class Group:
 
 
 def group_of(group, rank: Optional[int] = None) -> Group:
-    """From a DeviceMesh (all its dimensions, in row-major order), a ProcessGroup or a list of global ranks. rank: this one's, where torch.distributed does
-    not know it. Raises ShardfuzzError."""
+    """From a DeviceMesh (all its dimensions, in row-major order), a ProcessGroup or a list of global ranks. rank: this rank's number,
+    if torch.distributed may run with fewer ranks. Raises ShardfuzzError."""
     if hasattr(group, "mesh"):
         ranks = group.mesh.flatten().tolist()
     elif isinstance(group, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Flash attention on a processor, in plain torch: torch's context parallelism knows kernels of GPUs alone. Its own code runs around this one."""
+"""Flash attention for CPUs, in plain torch. torch's context parallelism calls attention kernels that only GPUs have; this one lets its own code run on a CPU."""
 import contextlib
 
 import torch
@@ -8,7 +8,7 @@ flash = torch.ops.aten._scaled_dot_product_flash_attention
 
 
 def _shares(query, key, is_causal, scale, lse=None):
-    """Softmax of (rows, heads, queries, keys) and the logarithm of its sums, which may be those of more keys."""
+    """Shares [rows, heads, queries, keys] of a softmax, and the logarithms of its sums. lse: these logarithms, if the softmax has more keys than `key`."""
     scores = query.double() @ key.double().mT * scale
     if is_causal:
         scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1), float("-inf"))
@@ -36,13 +36,13 @@ LIBRARY.impl("_scaled_dot_product_flash_attention_backward", _backward, "CPU")
 
 
 def scaled_dot_product_attention(query, key, value, is_causal=False):
-    """Named as what it stands for: context_parallel looks at the name."""
+    """context_parallel replaces the attribute of torch.nn.functional that has this function's name."""
     return flash(query, key, value, 0.0, is_causal)[0]
 
 
 @contextlib.contextmanager
-def on_processors():
-    """Within it torch.nn.functional.scaled_dot_product_attention calls the kernel above; on a GPU torch chooses one by itself."""
+def flash_on_cpu():
+    """Inside, torch.nn.functional.scaled_dot_product_attention calls the kernel above. With a GPU torch chooses a kernel itself."""
     sound = F.scaled_dot_product_attention
     if not torch.accelerator.is_available():
         F.scaled_dot_product_attention = scaled_dot_product_attention

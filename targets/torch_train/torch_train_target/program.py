@@ -21,7 +21,7 @@ from torch.distributed.tensor.experimental._attention import _cp_options, set_ro
 from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
-from .kernels import on_processors
+from .kernels import flash_on_cpu
 
 ACTIVATIONS = {"gelu": F.gelu, "silu": F.silu, "tanh": torch.tanh}
 SCHEDULES = {"gpipe": schedules.ScheduleGPipe, "1f1b": schedules.Schedule1F1B, "interleaved": schedules.ScheduleInterleaved1F1B,
@@ -315,16 +315,15 @@ class _Run:
 
 @contextlib.contextmanager
 def own_part(case, layout, *tensors):
-    """The tensors [rows, length, ..] with this rank's part of the length. Within it attention is that of the whole length."""
+    """Gives this rank's part of the length of tensors [rows, length, ..]. Inside, attention sees the whole length."""
     if layout.cp is None:
         yield tensors
         return
     set_rotate_method(case["parallel"]["cp_rotate"])
-    before, _cp_options.enable_load_balance = _cp_options.enable_load_balance, case["parallel"]["cp_balance"]
+    _cp_options.enable_load_balance = case["parallel"]["cp_balance"]
     tensors = [one.clone() for one in tensors]
-    with on_processors(), context_parallel(layout.cp, buffers=tensors, buffer_seq_dims=[1] * len(tensors), no_restore_buffers=set(tensors)):
+    with flash_on_cpu(), context_parallel(layout.cp, buffers=tensors, buffer_seq_dims=[1] * len(tensors), no_restore_buffers=set(tensors)):
         yield tensors
-    _cp_options.enable_load_balance = before
 
 
 class _Plain:
