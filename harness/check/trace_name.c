@@ -92,11 +92,14 @@ static bool part_is(const struct part *part, const char *text) {
 enum sf_status sf_trace_name_module(char *out, size_t size, const struct sf_trace_name *name) {
   struct sf_text text = {0};
   struct part part = {NULL};
-  bool behind_layers = false;
+  bool behind_layers = false, begins_layer = false;
   sf_text_append(&text, "%s", "");
   while (!text.failed && next_part(&part, name)) {
     if (part.is_number && behind_layers) text.length = 0, *text.data = '\0'; /* the part before it says where the layer stands */
-    if (!part.is_number) sf_text_append(&text, "%s%.*s", text.length > 0 ? "." : "", part.length, part.text);
+    const bool wraps =
+        begins_layer && part_is(&part, "transformer_layer"); /* Megatron's layer of multi-token prediction around a usual one */
+    if (!part.is_number && !wraps) sf_text_append(&text, "%s%.*s", text.length > 0 ? "." : "", part.length, part.text);
+    begins_layer = part.is_number && behind_layers;
     behind_layers = part_is(&part, "layers");
   }
   const enum sf_status status = text.failed ? SF_ENOMEM : SF_OK;

@@ -18,8 +18,8 @@ bool sf_trace_name_parse(struct sf_trace_name *out, const char *text);
 /* Whether the name's subject is this text, whole. */
 bool sf_trace_name_is_subject(const struct sf_trace_name *name, const char *subject);
 
-/* Writes the part of the subject that is the same in all layers: "mlp.experts.weight" for "decoder.layers.3.mlp.experts.1.weight"; what is
- * too long ends in a hash. SF_ENOMEM: out is "". */
+/* Writes the part of the subject that is the same in all layers: "mlp.experts.weight" for "decoder.layers.3.mlp.experts.1.weight" and for
+ * "mtp.layers.0.transformer_layer.mlp.experts.1.weight"; what is too long ends in a hash. SF_ENOMEM: out is "". */
 enum sf_status sf_trace_name_module(char *out, size_t size, const struct sf_trace_name *name) SF_MUST_USE;
 /* The subject's first number that is no expert's: 3 of that one; -1 where it has none. */
 int32_t sf_trace_name_layer(const struct sf_trace_name *name);

@@ -1,9 +1,20 @@
 #include "harness/run/campaign/causes.h"
 
+#include "harness/run/framework/framework_case.h"
+#include "harness/run/process/subject.h"
 #include "harness/run/trial/outcome.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* Isolated mode tells a module's output from its inputs, which end-to-end mode does not. */
+static bool same_module_of(const char *module, const char *other) {
+  static const char output[] = ".output";
+  size_t length = strlen(module), others = strlen(other);
+  if (length >= strlen(output) && strcmp(module + length - strlen(output), output) == 0) length -= strlen(output);
+  if (others >= strlen(output) && strcmp(other + others - strlen(output), output) == 0) others -= strlen(output);
+  return length > 0 && length == others && memcmp(module, other, length) == 0;
+}
 
 /* Whether kind and module of b are among what is wrong in a's smallest case, in whatever class. */
 static bool shows(const struct sf_cause_evidence *a, const struct sf_signature_parts *b) {
@@ -14,7 +25,7 @@ static bool shows(const struct sf_cause_evidence *a, const struct sf_signature_p
     char *mode = strstr(key, SF_KEY_ISOLATED); /* of a framework's keys; signatures have it among their axes */
     if (mode) *mode = '\0';
     sf_signature_split(&line, key);
-    if (*b->module && strcmp(line.kind, b->kind) == 0 && strcmp(line.module, b->module) == 0) return true;
+    if (strcmp(line.kind, b->kind) == 0 && same_module_of(line.module, b->module)) return true;
   }
   return false;
 }
@@ -119,12 +130,13 @@ bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct 
   sf_signature_split(&other, b->signature);
   const bool same_kind = same_kind_of(one.kind, other.kind), same_axes = one.has_axes == other.has_axes && one.axes == other.axes,
              same_cut = one.has_axes == other.has_axes && one.model_axes == other.model_axes,
-             same_module = *one.module && strcmp(one.module, other.module) == 0, a_shows_b = shows(a, &other), b_shows_a = shows(b, &one);
+             same_module = same_module_of(one.module, other.module), a_shows_b = shows(a, &other), b_shows_a = shows(b, &one);
   const bool same_why = sf_diagnosis_says_why(a->diagnosis) && sf_diagnosis_says_the_same(a->diagnosis, b->diagnosis),
              other_why = sf_diagnosis_says_why(a->diagnosis) && sf_diagnosis_says_why(b->diagnosis) && !same_why;
   /* The order of a fused projection's parts is that of its weight, and shows in all that is made with it. */
   const bool of_one_kind = same_kind || a->diagnosis->cls == SF_DIAGNOSIS_FUSED_ORDER;
   if (same_why) return same_module || (of_one_kind && same_cut) || a_shows_b || b_shows_a;
+  if ((a_shows_b || b_shows_a) && a->min && b->min && sf_framework_cases_ask_the_same(a->min, b->min)) return true;
   if (same_module && same_kind) { /* what is shown says nothing then: each smallest case shows its own tensor */
     const bool near =
         same_axes || (strcmp(one.kind, other.kind) == 0 && strcmp(one.cls, other.cls) == 0 && one.other_axes == other.other_axes);
@@ -138,4 +150,16 @@ bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct 
   if (!a_shows_b && !b_shows_a) return false;
   if (same_module || same_kind) return same_but_for_the_model(a->min, b->min, false);
   return !other_why && !a->is_shadow && !b->is_shadow && same_but_for_the_model(a->min, b->min, true) && needs_a_feature(a->min);
+}
+
+bool sf_finding_may_be_of(const struct sf_cause_evidence *finding, const struct sf_cause_evidence *other) {
+  struct sf_signature_parts own, its;
+  sf_signature_split(&own, finding->signature);
+  sf_signature_split(&its, other->signature);
+  const bool same_failure = same_module_of(own.module, its.module) && strcmp(own.kind, its.kind) == 0 && strcmp(own.cls, its.cls) == 0;
+  const bool other_why = sf_diagnosis_says_why(finding->diagnosis) && sf_diagnosis_says_why(other->diagnosis) &&
+                         !sf_diagnosis_says_the_same(finding->diagnosis, other->diagnosis);
+  if (finding->min || !finding->found || !other->min || !same_failure || other_why) return false;
+  const struct sf_subject *subject = sf_subject_of(finding->found);
+  return subject->contains && subject == sf_subject_of(other->min) && subject->contains(finding->found, other->min);
 }

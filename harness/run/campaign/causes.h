@@ -12,7 +12,8 @@ struct sf_cause_evidence {
   const char *shown;         /* shrink keys of all that is wrong in its smallest case, a line each; NULL: not known */
   const struct sf_case *min; /* its smallest case; NULL: not known */
   const struct sf_diagnosis *diagnosis;
-  bool is_shadow; /* sf_finding_is_shadow_of another one */
+  bool is_shadow;              /* sf_finding_is_shadow_of another one */
+  const struct sf_case *found; /* the case in which it was found; NULL: not known */
 };
 
 /* Whether the other finding has the same kind and module, and its smallest case needs fewer settings. Then the first finding's smallest
@@ -26,6 +27,8 @@ bool sf_finding_is_shadow_of(const struct sf_cause_evidence *finding, const stru
  *     and all axes but those of data (dp against cp), and their diagnoses do not name two causes, or one is of exact mode, where numbers
  *     are so few that other causes fit; or if the two that they name are those of one sum: missing over several axes, over another group,
  *     or made too early;
+ *   - if they are of a framework, their smallest cases ask for the same in whatever mode, and one shows the other: those cases are short
+ *     lists of settings, so that two bugs seldom need the same one;
  *   - if neither is finite, and one shows the other;
  *   - if both are values of parameters, with class and axes in common, and their diagnoses do not name two causes: whatever writes these,
  *     an optimizer or a checkpoint, writes all of them;
@@ -35,5 +38,9 @@ bool sf_finding_is_shadow_of(const struct sf_cause_evidence *finding, const stru
  * That one shows the other is not enough: a fault that needs nothing shows in every case. For the same reason the last rule does not hold
  * for shadows. */
 bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct sf_cause_evidence *b);
+
+/* Whether a finding that was not shrunk may well have the cause of one that was: they have class, kind and module in common, the case of
+ * the first contains the smallest case of the other, and their diagnoses do not name two causes. */
+bool sf_finding_may_be_of(const struct sf_cause_evidence *finding, const struct sf_cause_evidence *other);
 
 #endif

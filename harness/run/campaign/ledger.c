@@ -318,8 +318,7 @@ static void take_contrast(struct sf_ledger *ledger, struct sf_job_result *shrunk
   char *min_json = NULL;
   const enum sf_status status = sf_case_to_json(&min_json, &shrunk->min);
   of.min_json = min_json;
-  if (ledger->status == SF_OK && status == SF_OK)
-    keep(ledger, sf_store_each_finding(ledger->store, copy_contrast, &of, &ledger->error));
+  if (ledger->status == SF_OK && status == SF_OK) keep(ledger, sf_store_each_finding(ledger->store, copy_contrast, &of, &ledger->error));
   sf_free(min_json);
 }
 
@@ -362,8 +361,9 @@ struct smallest {
 
 static enum sf_status copy_smallest(void *context, const struct sf_store_finding *finding) {
   struct smallest *smallest = context;
-  const bool fits = smallest->count < smallest->most && finding->min_json && strcmp(finding->shrink_key, smallest->shrink_key) == 0;
-  if (fits && sf_case_from_json(&smallest->out[smallest->count], finding->min_json, strlen(finding->min_json), "", NULL) == SF_OK)
+  const bool is_same = finding->min_json && sf_outcome_same_failure(finding->shrink_key, smallest->shrink_key);
+  if (is_same && smallest->count < smallest->most &&
+      sf_case_from_json(&smallest->out[smallest->count], finding->min_json, strlen(finding->min_json), "", NULL) == SF_OK)
     smallest->count++;
   return SF_OK;
 }

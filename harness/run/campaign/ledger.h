@@ -61,7 +61,7 @@ void sf_ledger_add_unshrunk(struct sf_ledger *ledger, const struct sf_booking *b
 /* Gives a finding that will be booked (shrunk: NULL, or as above) a folder that no other campaign has. Call it for each finding of a case
  * before the first of them is booked: it commits the batch, and all rows of a case belong into one batch. */
 void sf_ledger_claim_folder(struct sf_ledger *ledger, const struct sf_booking *booking, const struct sf_job_result *shrunk);
-/* Copies up to `most` smallest cases of findings with this shrink key; returns how many. */
+/* Copies up to `most` smallest cases of findings with this shrink key, in whatever mode; returns how many. */
 int32_t sf_ledger_smallest(struct sf_ledger *ledger, struct sf_case *out, int32_t most, const char *shrink_key);
 /* How often findings of this key were shrunk. */
 int64_t sf_ledger_shrinks(struct sf_ledger *ledger, const char *shrink_key);

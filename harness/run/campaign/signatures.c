@@ -21,9 +21,20 @@ struct reading {
 };
 struct evidence {
   char *shown;
-  struct sf_case *min;
+  struct sf_case *min, *found;
   bool is_shadow;
 };
+
+/* out stays NULL where there is no text, or one of another version, whose fields this one does not know. */
+static enum sf_status read_case(struct sf_case **out, const char *json) {
+  if (!json) return SF_OK;
+  *out = sf_alloc(sizeof **out);
+  if (!*out) return SF_ENOMEM;
+  if (sf_case_from_json(*out, json, strlen(json), "", NULL) == SF_OK) return SF_OK;
+  sf_free(*out);
+  *out = NULL;
+  return SF_OK;
+}
 
 /* What is known beside the signature and the diagnosis. */
 static enum sf_status add_evidence(struct reading *reading, const struct sf_store_finding *finding) {
@@ -33,13 +44,8 @@ static enum sf_status add_evidence(struct reading *reading, const struct sf_stor
   struct evidence *e = &grown[reading->evidence_count++];
   *e = (struct evidence){.shown = sf_strdup(finding->shown ? finding->shown : "")};
   if (!e->shown) return SF_ENOMEM;
-  if (!finding->min_json) return SF_OK;
-  e->min = sf_alloc(sizeof *e->min);
-  if (!e->min) return SF_ENOMEM;
-  if (sf_case_from_json(e->min, finding->min_json, strlen(finding->min_json), "", NULL) == SF_OK) return SF_OK;
-  sf_free(e->min); /* written by another version, whose fields this one does not know */
-  e->min = NULL;
-  return SF_OK;
+  const enum sf_status status = read_case(&e->min, finding->min_json);
+  return status == SF_OK && !e->min ? read_case(&e->found, finding->case_json) : status;
 }
 
 static enum sf_status add(void *context, const struct sf_store_finding *finding) {
@@ -72,6 +78,7 @@ static struct sf_cause_evidence evidence_of(const struct reading *reading, int32
   return (struct sf_cause_evidence){.signature = reading->list.at[which].signature,
                                     .shown = reading->evidence[which].shown,
                                     .min = reading->evidence[which].min,
+                                    .found = reading->evidence[which].found,
                                     .diagnosis = &reading->list.at[which].diagnosis,
                                     .is_shadow = reading->evidence[which].is_shadow};
 }
@@ -94,6 +101,20 @@ static bool is_shadow(const struct reading *reading, int32_t which) {
   return is;
 }
 
+/* Gives a group of findings that were not shrunk to one that may explain it; to the first one alone, so that it joins no two. */
+static void join_unshrunk(struct reading *reading, int32_t which) {
+  struct sf_signatures *list = &reading->list;
+  const struct sf_cause_evidence own = evidence_of(reading, which);
+  for (int32_t i = 0; i < list->count; i++)
+    if (reading->evidence[i].min && list->at[i].cause == list->at[which].cause) return;
+  for (int32_t i = 0; i < list->count; i++) {
+    const struct sf_cause_evidence other = evidence_of(reading, i);
+    if (!sf_finding_may_be_of(&own, &other)) continue;
+    join(list, which, i);
+    return;
+  }
+}
+
 static void find_causes(struct reading *reading) {
   struct sf_signatures *list = &reading->list;
   for (int32_t i = 0; i < list->count; i++) reading->evidence[i].is_shadow = is_shadow(reading, i);
@@ -105,6 +126,7 @@ static void find_causes(struct reading *reading) {
       if (list->at[k].cause != list->at[i].cause && sf_findings_have_one_cause(&own, &other)) join(list, i, k);
     }
   }
+  for (int32_t i = 0; i < list->count; i++) join_unshrunk(reading, i);
   for (int32_t i = 0; i < list->count; i++) {
     list->cause_count += list->at[i].cause == i;
     list->new_cause_count += list->at[i].cause == i && sf_signatures_is_new(list, i);
@@ -134,7 +156,11 @@ enum sf_status sf_signatures_read(struct sf_signatures *out, const struct sf_cam
   } else {
     sf_signatures_destroy(&reading.list);
   }
-  for (int32_t i = 0; i < reading.evidence_count; i++) sf_free(reading.evidence[i].shown), sf_free(reading.evidence[i].min);
+  for (int32_t i = 0; i < reading.evidence_count; i++) {
+    sf_free(reading.evidence[i].shown);
+    sf_free(reading.evidence[i].min);
+    sf_free(reading.evidence[i].found);
+  }
   sf_free(reading.evidence);
   return status;
 }

@@ -143,3 +143,17 @@ bool sf_framework_case_contains(const struct sf_case *c, const struct sf_case *t
   json_decref(needed);
   return contains;
 }
+
+bool sf_framework_cases_ask_the_same(const struct sf_case *c, const struct sf_case *other) {
+  static const char *const apart[] = {"mode", "seed"};
+  if (!*c->fields || !*other->fields || strcmp(c->target, other->target) != 0) return false;
+  json_t *asks = json_loads(c->fields, 0, NULL), *others = json_loads(other->fields, 0, NULL);
+  for (size_t i = 0; i < sizeof apart / sizeof apart[0]; i++) {
+    json_object_del(asks, apart[i]);
+    json_object_del(others, apart[i]);
+  }
+  const bool same = asks && others && json_equal(asks, others);
+  json_decref(asks);
+  json_decref(others);
+  return same;
+}

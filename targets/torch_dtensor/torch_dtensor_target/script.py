@@ -70,7 +70,7 @@ def run(rank):
 
 if __name__ == "__main__":
     torch.set_printoptions(precision=6)
-    context = mp.get_context("spawn")
+    context = mp.get_context("spawn" if torch.cuda.is_available() else "fork")  # a fork need not import everything again
     processes = [context.Process(target=run, args=(rank,)) for rank in range(RANKS)]
     for process in processes:
         process.start()

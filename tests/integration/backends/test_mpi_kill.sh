@@ -37,7 +37,7 @@ for signal in KILL TERM; do
   kill -$signal $!
   ends $! "shardfuzz ($signal)"
   check "no rank outlives SIG$signal to shardfuzz" none_left
-  run 0 fuzz --cases 60 --seed 5 --max-ranks 4 "${flat[@]}" --out "$work/out" --launcher "$launcher" --store "$store" --resume
+  run 0 fuzz --cases 36 --seed 5 --max-ranks 4 "${flat[@]}" --out "$work/out" --launcher "$launcher" --store "$store" --resume
   check "every case has one verdict after SIG$signal to shardfuzz" is_gapless "$store"
 
   store=$work/inside-$signal.sqlite
@@ -46,7 +46,7 @@ for signal in KILL TERM; do
   kill -$signal $!
   ends $! "mpirun ($signal)"
   check "no rank outlives SIG$signal to mpirun" none_left
-  timeout 50 mpirun --oversubscribe -n 4 "$SHARDFUZZ" fuzz --cases 60 --seed 5 --max-ranks 4 "${flat[@]}" --out "$work/out" --backend mpi --store "$store" --resume \
+  timeout 50 mpirun --oversubscribe -n 4 "$SHARDFUZZ" fuzz --cases 36 --seed 5 --max-ranks 4 "${flat[@]}" --out "$work/out" --backend mpi --store "$store" --resume \
     2>"$work/stderr" || fail "the campaign could not be resumed after SIG$signal to mpirun"
   check "every case has one verdict after SIG$signal to mpirun" is_gapless "$store"
 done

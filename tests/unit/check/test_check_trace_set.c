@@ -151,6 +151,26 @@ static void test_trace_set_open_any_failing_allocation_gives_no_memory(void **st
   }
 }
 
+static void test_trace_name_module_is_the_same_in_all_layers(void **state) {
+  static const char *const rows[][2] = {
+      {"decoder.layers.3.mlp.experts.1.weight", "mlp.experts.weight"},
+      {"mtp.layers.0.transformer_layer.mlp.experts.1.weight", "mlp.experts.weight"},
+      {"mtp.layers.0.eh_proj.weight", "eh_proj.weight"},
+      {"transformer_layer.norm", "transformer_layer.norm"},
+      {"decoder.layers.0.mlp.transformer_layer.norm", "mlp.transformer_layer.norm"},
+      {"model", "model"},
+  };
+  (void)state;
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    char text[128], module[128];
+    struct sf_trace_name name;
+    snprintf(text, sizeof text, "s0/mb0/fwd/act/%s/0", rows[i][0]);
+    assert_true(sf_trace_name_parse(&name, text));
+    assert_int_equal(sf_trace_name_module(module, sizeof module, &name), SF_OK);
+    assert_string_equal(module, rows[i][1]);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       FOLDER_TEST(test_trace_set_open_wrong_metadata_is_refused_with_a_reason),
@@ -158,6 +178,7 @@ int main(void) {
       FOLDER_TEST(test_trace_set_open_wrong_sets_of_ranks_are_refused),
       FOLDER_TEST(test_trace_set_open_keeps_order_shapes_and_lowest_ranks_type),
       FOLDER_TEST(test_trace_set_open_any_failing_allocation_gives_no_memory),
+      cmocka_unit_test(test_trace_name_module_is_the_same_in_all_layers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

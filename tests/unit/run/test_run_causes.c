@@ -85,8 +85,8 @@ static void test_findings_have_one_cause_by_what_is_said_and_what_is_shown(void 
        "tolerance/act_grad/m@tp", "tolerance/act_grad/m\nexact/act/a.bda\n",
        "layout.tp=2 model.heads=4 model.kv_heads=4 train.dropout_milli=100", SF_DIAGNOSIS_UNKNOWN, NULL, NULL, true},
       {"tolerance/act/a.bda@tp", "tolerance/act/a.bda\n", "layout.tp=2 model.heads=2 model.kv_heads=2 train.dropout_milli=100",
-       "exact/act_grad/m@tp", "exact/act_grad/m\nexact/act/a.bda\n",
-       "layout.tp=2 model.heads=4 model.kv_heads=4 train.dropout_milli=500", SF_DIAGNOSIS_UNKNOWN, NULL, NULL, true},
+       "exact/act_grad/m@tp", "exact/act_grad/m\nexact/act/a.bda\n", "layout.tp=2 model.heads=4 model.kv_heads=4 train.dropout_milli=500",
+       SF_DIAGNOSIS_UNKNOWN, NULL, NULL, true},
       {"tolerance/act/a.bda@tp", "tolerance/act/a.bda\n", "layout.tp=2 model.heads=2 model.kv_heads=2 train.dropout_milli=100",
        "tolerance/act_grad/m@tp", "tolerance/act_grad/m\nexact/act/a.bda\n",
        "layout.tp=2 model.heads=4 model.kv_heads=4 train.dropout_milli=100", SF_DIAGNOSIS_SCALE, "one", "other", false},
@@ -106,8 +106,8 @@ static void test_findings_have_one_cause_by_what_is_said_and_what_is_shown(void 
     const struct row *r = &rows[i];
     const struct sf_case c = case_make(r->min ? r->min : ""), other = case_make(r->other_min ? r->other_min : "");
     const struct sf_diagnosis said = diagnosis_make(r->cls, r->cause), other_said = diagnosis_make(r->cls, r->other_cause);
-    const struct sf_cause_evidence a = {r->signature, r->shown, r->min ? &c : NULL, &said, false},
-                                   b = {r->other_signature, r->other_shown, r->other_min ? &other : NULL, &other_said, false};
+    const struct sf_cause_evidence a = {r->signature, r->shown, r->min ? &c : NULL, &said, false, NULL},
+                                   b = {r->other_signature, r->other_shown, r->other_min ? &other : NULL, &other_said, false, NULL};
     if (sf_findings_have_one_cause(&a, &b) != r->one || sf_findings_have_one_cause(&b, &a) != r->one)
       fail_msg("row %d: %s and %s", (int)i, r->signature, r->other_signature);
   }
@@ -119,9 +119,9 @@ static void test_findings_of_a_shadow_and_what_it_shows_are_kept_apart(void **st
   static const char both[] = "rounding/act_grad/a\ntolerance/act/m\n";
   const struct sf_case plain = case_make(""), dropout = case_make("train.dropout_milli=100");
   const struct sf_diagnosis none = diagnosis_make(SF_DIAGNOSIS_UNKNOWN, NULL);
-  struct sf_cause_evidence shadow = {"rounding/act_grad/a@none", both, &dropout, &none, false};
-  const struct sf_cause_evidence first = {"tolerance/act_grad/a@none", "tolerance/act_grad/a\n", &plain, &none, false},
-                                 other = {"tolerance/act/m@none", both, &dropout, &none, false};
+  struct sf_cause_evidence shadow = {"rounding/act_grad/a@none", both, &dropout, &none, false, NULL};
+  const struct sf_cause_evidence first = {"tolerance/act_grad/a@none", "tolerance/act_grad/a\n", &plain, &none, false, NULL},
+                                 other = {"tolerance/act/m@none", both, &dropout, &none, false, NULL};
   assert_true(sf_finding_is_shadow_of(&shadow, &first));
   assert_false(sf_finding_is_shadow_of(&first, &shadow));
   assert_false(sf_finding_is_shadow_of(&other, &first));
@@ -163,12 +163,78 @@ static void test_findings_have_one_cause_by_what_one_wrong_sum_may_look_like(voi
   }
 }
 
+static struct sf_case framework_case(const char *fields) {
+  struct sf_case c = case_make("");
+  snprintf(c.target, sizeof c.target, "some-framework");
+  snprintf(c.fields, sizeof c.fields, "%s", fields);
+  return c;
+}
+
+/* A norm of wrong gradients is wrong; isolated mode names the output of a module. */
+static void test_findings_of_a_framework_have_one_cause_by_one_smallest_case(void **state) {
+  (void)state;
+  static const char plain[] = "{\"layout\": {\"tp\": 2}}", isolated[] = "{\"layout\": {\"tp\": 2}, \"mode\": \"isolated\", \"seed\": 7}",
+                    more[] = "{\"layout\": {\"tp\": 2}, \"steps\": 2}";
+  static const struct {
+    const char *signature, *shown, *min, *other_signature, *other_min;
+    bool one;
+  } rows[] = {
+      {"tolerance/main_grad/m@tp", "tolerance/main_grad/m\ntolerance/scalar/grad_norm\n", plain, "tolerance/scalar/grad_norm@tp", plain,
+       true},
+      {"tolerance/main_grad/m@tp", "tolerance/main_grad/m\ntolerance/scalar/grad_norm\n", plain, "tolerance/scalar/grad_norm@tp", more,
+       false},
+      {"tolerance/main_grad/m@tp", "tolerance/main_grad/m\n", plain, "tolerance/scalar/grad_norm@tp", plain, false},
+      {"tolerance/act/model@tp", "tolerance/act/model\ntolerance/act_grad/head\n", plain, "conflict/act_grad/head.output@tp+isolated",
+       isolated, true},
+      {"tolerance/act/model@tp", "tolerance/act/model\ntolerance/act_grad/head\n", plain, "conflict/act_grad/head.input@tp+isolated",
+       isolated, false},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    const struct sf_case c = framework_case(rows[i].min), other = framework_case(rows[i].other_min);
+    const struct sf_diagnosis said = diagnosis_make(SF_DIAGNOSIS_EXTRA_REDUCTION, "one"),
+                              other_said = diagnosis_make(SF_DIAGNOSIS_MISSING_TERM, "other");
+    const struct sf_cause_evidence a = {.signature = rows[i].signature, .shown = rows[i].shown, .min = &c, .diagnosis = &said},
+                                   b = {.signature = rows[i].other_signature, .min = &other, .diagnosis = &other_said};
+    if (sf_findings_have_one_cause(&a, &b) != rows[i].one || sf_findings_have_one_cause(&b, &a) != rows[i].one) fail_msg("row %d", (int)i);
+  }
+}
+
+static void test_finding_that_was_not_shrunk_may_be_of_one_whose_smallest_case_it_contains(void **state) {
+  (void)state;
+  static const struct {
+    const char *signature, *found, *cause;
+    bool may;
+  } rows[] = {
+      {"tolerance/act/m@tp+dp", "{\"layout\": {\"tp\": 4, \"dp\": 2}}", NULL, true},
+      {"tolerance/act/m@tp+dp", "{\"layout\": {\"tp\": 4, \"dp\": 2}}", "by tp", true},
+      {"tolerance/act/m@tp+dp", "{\"layout\": {\"tp\": 4, \"dp\": 2}}", "by dp", false},
+      {"tolerance/act/m.output@tp+dp+isolated", "{\"layout\": {\"tp\": 4, \"dp\": 2}, \"mode\": \"isolated\"}", NULL, true},
+      {"tolerance/act/m@dp", "{\"layout\": {\"dp\": 2}}", NULL, false},
+      {"tolerance/act/n@tp+dp", "{\"layout\": {\"tp\": 4, \"dp\": 2}}", NULL, false},
+      {"conflict/act/m@tp+dp", "{\"layout\": {\"tp\": 4, \"dp\": 2}}", NULL, false},
+      {"tolerance/act_grad/m@tp+dp", "{\"layout\": {\"tp\": 4, \"dp\": 2}}", NULL, false},
+  };
+  const struct sf_case min = framework_case("{\"layout\": {\"tp\": 2}}");
+  const struct sf_diagnosis by_tp = diagnosis_make(SF_DIAGNOSIS_SCALE, "by tp");
+  const struct sf_cause_evidence shrunk = {.signature = "tolerance/act/m@tp", .min = &min, .diagnosis = &by_tp};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    const struct sf_case found = framework_case(rows[i].found);
+    const struct sf_diagnosis said = diagnosis_make(rows[i].cause ? SF_DIAGNOSIS_SCALE : SF_DIAGNOSIS_UNKNOWN, rows[i].cause);
+    struct sf_cause_evidence own = {.signature = rows[i].signature, .diagnosis = &said, .found = &found};
+    if (sf_finding_may_be_of(&own, &shrunk) != rows[i].may) fail_msg("row %d", (int)i);
+    own.min = &min;
+    assert_false(sf_finding_may_be_of(&own, &shrunk));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_diagnosis_says_the_same_by_class_and_cause),
       cmocka_unit_test(test_findings_have_one_cause_by_what_is_said_and_what_is_shown),
       cmocka_unit_test(test_findings_of_a_shadow_and_what_it_shows_are_kept_apart),
       cmocka_unit_test(test_findings_have_one_cause_by_what_one_wrong_sum_may_look_like),
+      cmocka_unit_test(test_findings_of_a_framework_have_one_cause_by_one_smallest_case),
+      cmocka_unit_test(test_finding_that_was_not_shrunk_may_be_of_one_whose_smallest_case_it_contains),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
