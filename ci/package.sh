@@ -25,7 +25,7 @@ build() { # TARGET...
 logged() { # LOG COMMAND...: its output goes to a file; the end of it is shown if it fails
   local log=$logs/$1
   shift
-  "$@" >"$log" 2>&1 || { tail -n 5 "$log" >&2 && exit 1; }
+  "$@" >"$log" 2>&1 || { tail -n 15 "$log" >&2 && exit 1; }
 }
 
 tools() { # pip's packages that make and repair wheels

@@ -159,7 +159,8 @@ bool sf_finding_may_be_of(const struct sf_cause_evidence *finding, const struct 
   const bool same_failure = same_module_of(own.module, its.module) && strcmp(own.kind, its.kind) == 0 && strcmp(own.cls, its.cls) == 0;
   const bool other_why = sf_diagnosis_says_why(finding->diagnosis) && sf_diagnosis_says_why(other->diagnosis) &&
                          !sf_diagnosis_says_the_same(finding->diagnosis, other->diagnosis);
-  if (finding->min || !finding->found || !other->min || !same_failure || other_why) return false;
+  if (finding->min || !finding->found || !same_failure || other_why) return false;
+  if (!other->min) return (strstr(finding->signature, SF_KEY_ISOLATED) != NULL) == (strstr(other->signature, SF_KEY_ISOLATED) != NULL);
   const struct sf_subject *subject = sf_subject_of(finding->found);
   return subject->contains && subject == sf_subject_of(other->min) && subject->contains(finding->found, other->min);
 }

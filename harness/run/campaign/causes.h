@@ -39,8 +39,9 @@ bool sf_finding_is_shadow_of(const struct sf_cause_evidence *finding, const stru
  * for shadows. */
 bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct sf_cause_evidence *b);
 
-/* Whether a finding that was not shrunk may well have the cause of one that was: they have class, kind and module in common, the case of
- * the first contains the smallest case of the other, and their diagnoses do not name two causes. */
+/* Whether a finding that was not shrunk may well have the cause of the other one: they have class, kind and module in common, and their
+ * diagnoses do not name two causes. Also, its case contains the smallest case of the other one; or that was not shrunk either, and they
+ * have the mode in common. Its axes are those of the case that was drawn, and say nothing. */
 bool sf_finding_may_be_of(const struct sf_cause_evidence *finding, const struct sf_cause_evidence *other);
 
 #endif

@@ -59,6 +59,7 @@ static enum sf_status add(void *context, const struct sf_store_finding *finding)
                              .first_index = finding->index,
                              .trials = finding->trials,
                              .trials_max = finding->trials_max,
+                             .shrunk = finding->min_json != NULL,
                              .minimal = finding->minimal,
                              .known = finding->known,
                              .diagnosis = finding->diagnosis};
@@ -101,15 +102,16 @@ static bool is_shadow(const struct reading *reading, int32_t which) {
   return is;
 }
 
-/* Gives a group of findings that were not shrunk to one that may explain it; to the first one alone, so that it joins no two. */
-static void join_unshrunk(struct reading *reading, int32_t which) {
+/* Gives a group of findings that were not shrunk to a finding that may explain it: one that was shrunk, or another one. To the first such
+ * one alone, so that it joins no two that were shrunk. */
+static void join_unshrunk(struct reading *reading, int32_t which, bool to_shrunk) {
   struct sf_signatures *list = &reading->list;
   const struct sf_cause_evidence own = evidence_of(reading, which);
   for (int32_t i = 0; i < list->count; i++)
     if (reading->evidence[i].min && list->at[i].cause == list->at[which].cause) return;
   for (int32_t i = 0; i < list->count; i++) {
     const struct sf_cause_evidence other = evidence_of(reading, i);
-    if (!sf_finding_may_be_of(&own, &other)) continue;
+    if (i == which || (other.min != NULL) != to_shrunk || !sf_finding_may_be_of(&own, &other)) continue;
     join(list, which, i);
     return;
   }
@@ -126,7 +128,8 @@ static void find_causes(struct reading *reading) {
       if (list->at[k].cause != list->at[i].cause && sf_findings_have_one_cause(&own, &other)) join(list, i, k);
     }
   }
-  for (int32_t i = 0; i < list->count; i++) join_unshrunk(reading, i);
+  for (int turn = 0; turn < 2; turn++)
+    for (int32_t i = 0; i < list->count; i++) join_unshrunk(reading, i, turn == 0);
   for (int32_t i = 0; i < list->count; i++) {
     list->cause_count += list->at[i].cause == i;
     list->new_cause_count += list->at[i].cause == i && sf_signatures_is_new(list, i);
@@ -174,6 +177,18 @@ void sf_signatures_destroy(struct sf_signatures *signatures) {
 
 /* --- what people read ------------------------------------------------------------------------------------------ */
 
+/* The signature that stands for a cause: a new one before a known one, one that was shrunk before one that was not, an earlier one first.
+ */
+static int32_t face_of(const struct sf_signatures *signatures, int32_t cause) {
+  int32_t face = cause, best = -1;
+  for (int32_t i = cause; i < signatures->count; i++) {
+    const struct sf_signature *s = &signatures->at[i];
+    const int32_t worth = 2 * !s->known + s->shrunk;
+    if (s->cause == cause && worth > best) best = worth, face = i;
+  }
+  return face;
+}
+
 static void append_signature(struct sf_text *out, const struct sf_signature *s, const char *indent) {
   const int width = 62 - (int)strlen(indent);
   sf_line_append(out, "%s%-*s %6" PRId64 " case%s, first %" PRId64 "%s  %s\n", indent, width, s->signature, s->count,
@@ -195,10 +210,10 @@ static bool is_said(const struct sf_signatures *signatures, int32_t which) {
 }
 
 /* The further signatures of a cause: a fault that shows in every module would fill screens. */
-static void append_further(struct sf_text *out, const struct sf_signatures *signatures, int32_t cause) {
+static void append_further(struct sf_text *out, const struct sf_signatures *signatures, int32_t cause, int32_t face) {
   int32_t further = 0;
-  for (int32_t i = cause + 1; i < signatures->count; i++)
-    if (signatures->at[i].cause == cause && ++further <= FURTHER_SHOWN) append_signature(out, &signatures->at[i], "    also ");
+  for (int32_t i = cause; i < signatures->count; i++)
+    if (i != face && signatures->at[i].cause == cause && ++further <= FURTHER_SHOWN) append_signature(out, &signatures->at[i], "    also ");
   if (further > FURTHER_SHOWN)
     sf_line_append(out, "    also %" PRId32 " more signature%s: --json and the campaign's page have them\n", further - FURTHER_SHOWN,
                    further == FURTHER_SHOWN + 1 ? "" : "s");
@@ -208,8 +223,9 @@ void sf_signatures_text(struct sf_text *out, const struct sf_signatures *signatu
   char line[SF_DIAGNOSIS_LINE_TEXT];
   for (int32_t cause = 0; cause < signatures->count; cause++) {
     if (signatures->at[cause].cause != cause) continue;
-    append_signature(out, &signatures->at[cause], "  ");
-    append_further(out, signatures, cause);
+    const int32_t face = face_of(signatures, cause);
+    append_signature(out, &signatures->at[face], "  ");
+    append_further(out, signatures, cause, face);
     for (int32_t i = cause; i < signatures->count; i++) {
       if (signatures->at[i].cause != cause || is_said(signatures, i)) continue;
       sf_diagnosis_line(line, &signatures->at[i].diagnosis);
@@ -219,14 +235,14 @@ void sf_signatures_text(struct sf_text *out, const struct sf_signatures *signatu
   }
 }
 
-/* One item for a cause: its first new signature, or its first, and the names of the others. */
+/* One item for a cause: the signature that stands for it, and the names of the others. */
 static void report_cause(struct sf_report *report, const struct sf_signatures *signatures, int32_t cause,
                          const struct sf_replay_way *replay) {
   const bool is_new = sf_signatures_is_new(signatures, cause);
-  int32_t shown = cause;
-  while (is_new && (signatures->at[shown].cause != cause || signatures->at[shown].known)) shown++;
+  const int32_t shown = face_of(signatures, cause);
   const struct sf_signature *found = &signatures->at[shown];
-  struct sf_report_item *item = sf_report_add(report, "fuzz", is_new ? "new" : "known", is_new ? SF_REPORT_FAILED : SF_REPORT_PASSED);
+  static const char *const states[2][2] = {{"known, not shrunk", "known"}, {"new, not shrunk", "new"}};
+  struct sf_report_item *item = sf_report_add(report, "fuzz", states[is_new][found->shrunk], is_new ? SF_REPORT_FAILED : SF_REPORT_PASSED);
   sf_text_append(&item->name, "%s", found->signature);
   sf_text_append(&item->text, "%s", found->report);
   for (int32_t i = cause; i < signatures->count; i++) {

@@ -240,6 +240,7 @@ static bool is_explained(struct shrink_loop *loop, struct sf_job *job, const str
     result->end = SF_SHRINK_DONE;
     result->min = *suspect;
     result->min_outcome = result->outcome = loop->last;
+    result->budget = job->budget;
     result->minimal = true;
     return true;
   }

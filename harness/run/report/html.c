@@ -61,7 +61,7 @@ static int32_t count_of(const struct sf_report *report, enum sf_report_outcome o
 
 static bool has_known(const struct sf_report *report) {
   for (int32_t i = 0; i < report->item_count; i++)
-    if (!report->items[i].is_quiet && strcmp(report->items[i].state, "known") == 0) return true;
+    if (!report->items[i].is_quiet && strncmp(report->items[i].state, "known", strlen("known")) == 0) return true;
   return false;
 }
 
@@ -133,7 +133,7 @@ static void append_list(struct sf_text *out, const struct sf_report *report) {
     sf_text_append(out, "</a></td></tr>\n");
   }
   sf_text_append(out, "</table>\n%s</section>\n",
-                 report->figures.data ? "<p class=\"note\"><a href=\"#run\">The campaign</a> stands below them.</p>\n" : "");
+                 report->figures.data ? "<p class=\"note\">Below the findings: <a href=\"#run\">the campaign as a whole</a>.</p>\n" : "");
 }
 
 /* What there is to read of an item below its name. */

@@ -225,6 +225,13 @@ static void test_finding_that_was_not_shrunk_may_be_of_one_whose_smallest_case_i
     own.min = &min;
     assert_false(sf_finding_may_be_of(&own, &shrunk));
   }
+  const struct sf_case found = framework_case("{\"layout\": {\"cp\": 2}}");
+  const struct sf_diagnosis none = diagnosis_make(SF_DIAGNOSIS_UNKNOWN, NULL);
+  const struct sf_cause_evidence one = {.signature = "tolerance/act/m@tp+pp", .diagnosis = &none, .found = &found},
+                                 other = {.signature = "tolerance/act/m@tp+dp", .diagnosis = &none, .found = &found},
+                                 isolated = {.signature = "tolerance/act/m@tp+dp+isolated", .diagnosis = &none, .found = &found};
+  assert_true(sf_finding_may_be_of(&one, &other));
+  assert_false(sf_finding_may_be_of(&one, &isolated));
 }
 
 int main(void) {
