@@ -295,13 +295,14 @@ static void keep_level(struct sf_expected *e, enum sf_level level) {
   memcpy(e->row_noise[level], e->row_noise[drawn], (size_t)e->spec.shape.rows * sizeof *e->row_noise[level]);
 }
 
-/* Makes one perturbed run of each kind; after the first round two orders of sums, since chance decides which orders show much. */
+/* Makes one perturbed run of each kind; after the first round two of other sums, since chance decides which orders show much. */
 static enum sf_status run_draws(struct sf_expectations *x, uint64_t round, const struct sf_wanted *wanted) {
   static const enum sf_perturb kinds[] = {SF_PERTURB_STORED, SF_PERTURB_SPLIT, SF_PERTURB_SPLIT};
   const uint64_t seed = (uint64_t)x->catalog->logical.seed;
   for (size_t k = 0; k < (round == 0 ? 2 : 3); k++) {
     const uint64_t draw = (sf_hash_u64(sf_hash_u64(seed, k + 2), round) & ~UINT64_C(1)) | (round & 1);
-    const struct sf_reference_options options = {.perturb = kinds[k], .draw = draw, .wanted = wanted};
+    const enum sf_summing sums = round % 2 == 0 ? SF_SUMS_MIXED : k == 1 ? SF_SUMS_IN_PARTS : SF_SUMS_TERM_BY_TERM;
+    const struct sf_reference_options options = {.perturb = kinds[k], .draw = draw, .sums = sums, .wanted = wanted};
     const enum sf_status status = run_reference(x, options, emit_draw);
     if (status != SF_OK) return status;
   }

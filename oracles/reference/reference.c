@@ -33,13 +33,14 @@ static void shuffle(int32_t *order, uint64_t key, int64_t size) {
   }
 }
 
-/* Of eight sums in fp32, two are taken in parts: terms that are all alike are rounded alike, which no order shows. */
-struct sf_split sf_split_shuffled(int32_t *order, uint64_t draw, uint64_t number, int64_t size, bool in_parts) {
+/* Of eight sums of SF_SUMS_MIXED two are taken in parts. */
+struct sf_split sf_split_shuffled(int32_t *order, enum sf_summing sums, uint64_t draw, uint64_t number, int64_t size) {
   const uint64_t key = sf_hash_u64(sf_mix64(~draw), number), toss = sf_mix64(key ^ 1) % 8;
-  const int64_t wanted = in_parts || toss >= 6 ? INT64_C(2) << (sf_mix64(~key) % 3) : 1, parts = wanted < size ? wanted : size;
+  const bool in_parts = sums == SF_SUMS_IN_PARTS || (sums == SF_SUMS_MIXED && toss >= 6);
+  const int64_t wanted = in_parts ? INT64_C(2) << (sf_mix64(~key) % 3) : 1, parts = wanted < size ? wanted : size;
   struct sf_split split = {.count = (int32_t)parts, .order = order, .key = sf_mix64(key ^ 2)};
   split.large = toss < 3 ? SF_LARGE_FRONT : toss < 4 ? SF_LARGE_BACK : SF_LARGE_EITHER;
-  split.in_order = parts == 1 && split.large == SF_LARGE_FRONT && sf_mix64(key ^ 3) % 2 == 0;
+  split.in_order = parts == 1 && (sums == SF_SUMS_TERM_BY_TERM || (split.large == SF_LARGE_FRONT && sf_mix64(key ^ 3) % 2 == 0));
   shuffle(order, key, size);
   for (int64_t p = 0; p <= parts; p++) split.cut[p] = size * p / parts;
   return split;

@@ -22,6 +22,10 @@ struct sf_gemm_table {
  * but a bound: each product adds up the absolute values of its terms, and a given sum of parts is that of its parts' absolute values. No
  * part of a product, of which a layout may make a tensor of its own, is larger. */
 enum sf_perturb { SF_PERTURB_NONE, SF_PERTURB_STORED, SF_PERTURB_SPLIT, SF_PERTURB_INNER, SF_PERTURB_SIZES };
+/* How E5 takes sums in fp32: most of them whole and some in parts; each in parts; each whole, a chain with one term after the other. Terms
+ * that are all alike are rounded alike: a chain of them is far off, whatever their order, while parts and a library's kernel, which keeps
+ * several sums, are not. Which of them a candidate is like is not known. */
+enum sf_summing { SF_SUMS_MIXED, SF_SUMS_IN_PARTS, SF_SUMS_TERM_BY_TERM };
 
 /* Tensors that the caller gives the modules. */
 struct sf_given {
@@ -158,6 +162,7 @@ struct sf_reference_options {
   bool fp64; /* all arithmetic in double and no rounding, whatever the case's precision; emits doubles */
   enum sf_perturb perturb;
   uint64_t draw; /* seed of the perturbation; odd: equal numbers of a tensor are perturbed alike */
+  enum sf_summing sums; /* of SPLIT */
   const struct sf_gemm_table *gemm;
   struct sf_arena *arena;             /* empty, for the run's tensors; NULL: of the run's own, which costs fresh pages */
   const struct sf_given *given;       /* NULL, or in isolated mode: what takes the place of consistent tensors */

@@ -98,17 +98,24 @@ static inline const real *embedding_forward(struct run *run) {
   return run->acts.embedded;
 }
 
-/* run->scratch.wgrad, of the table `param`: the sums of the gradients of the tokens that its rows went to. E5 changes the order. */
+/* run->scratch.wgrad, of the table `param`: the sums of the gradients of the tokens that its rows went to. E5 changes the order, or
+ * takes it in parts. */
 static inline void scatter_rows(struct run *run, int32_t param, uint8_t call, const real *grad, const int32_t *row_of_token) {
   const int64_t h = run->hidden;
   if (leaves_out_wgrad(run, param, call)) return;
   zero_wgrad(run, param);
   const struct sf_split split = next_split(&run->noise, run->tokens, SF_F32);
-  for (int64_t i = 0; i < run->tokens; i++) {
-    const int64_t t = split.order != NULL ? split.order[i] : i;
-    real *restrict row = run->scratch.wgrad + (row_of_token != NULL ? row_of_token[t] : position_of(run, t)) * h;
-    const real *restrict g = grad + t * h;
-    for (int64_t j = 0; j < h; j++) row[j] += g[j];
+  const int64_t count = param_count(run, param);
+  for (int32_t p = 0; p < split.count; p++) {
+    real *sum = p == 0 ? run->scratch.wgrad : run->noise.part;
+    if (p > 0) memset(sum, 0, (size_t)count * sizeof *sum);
+    for (int64_t i = split.cut[p]; i < split.cut[p + 1]; i++) {
+      const int64_t t = split.order != NULL ? split.order[i] : i;
+      real *restrict row = sum + (row_of_token != NULL ? row_of_token[t] : position_of(run, t)) * h;
+      const real *restrict g = grad + t * h;
+      for (int64_t j = 0; j < h; j++) row[j] += g[j];
+    }
+    for (int64_t k = 0; p > 0 && k < count; k++) run->scratch.wgrad[k] += sum[k];
   }
 }
 

@@ -39,10 +39,10 @@ struct sf_split {
   uint64_t key;  /* shuffled: of further tosses */
 };
 struct sf_split sf_split_whole(int64_t size); /* one part */
-/* E5: the indices in random order, a function of (draw, sequence number of the sum). in_parts: 2, 4 or 8 equal parts (fewer when size is
- * small); else whole three times in four. order: room for `size` entries, borrowed by the result. Contiguous parts would need no copies but
+/* E5: the indices in random order, a function of (draw, sequence number of the sum). Parts: 2, 4 or 8 equal ones, fewer when size is small.
+ * order: room for `size` entries, borrowed by the result. Contiguous parts would need no copies but
  * are not equivalent: in fp32 they move a product by 0.68 to 0.96 times as much (mean over 60 draws; K 16 to 4096; five distributions),
  * since most of the order stays. */
-struct sf_split sf_split_shuffled(int32_t *order, uint64_t draw, uint64_t number, int64_t size, bool in_parts);
+struct sf_split sf_split_shuffled(int32_t *order, enum sf_summing sums, uint64_t draw, uint64_t number, int64_t size);
 
 #endif

@@ -24,7 +24,8 @@ static inline struct matrix turned(const real *at, int64_t rows, int64_t cols, i
 static inline struct sf_split next_split(struct noise *noise, int64_t size, enum sf_dtype format) {
   const uint64_t number = noise->sum_count++;
   if (noise->options->perturb != SF_PERTURB_SPLIT) return sf_split_whole(size);
-  return sf_split_shuffled(noise->order, noise->options->draw, number, size, format != SF_F32);
+  const enum sf_summing sums = format != SF_F32 ? SF_SUMS_IN_PARTS : noise->options->sums;
+  return sf_split_shuffled(noise->order, sums, noise->options->draw, number, size);
 }
 
 /* out [count x cols] = the chosen rows of x. */

@@ -162,13 +162,14 @@ static void test_reference_run_split_moves_products_only(void **state) {
 
 static void test_split_shuffled_any_size_covers_each_index_once(void **state) {
   (void)state;
+  static const enum sf_summing ways[] = {SF_SUMS_MIXED, SF_SUMS_IN_PARTS, SF_SUMS_TERM_BY_TERM};
   int wholes = 0;
   for (int64_t size = 1; size <= 40; size++)
-    for (uint64_t number = 0; number < 20; number++) {
+    for (uint64_t number = 0; number < 30; number++) {
       int32_t order[40];
       bool seen[40] = {false};
-      const bool in_parts = number % 2 == 0;
-      const struct sf_split split = sf_split_shuffled(order, 5, number, size, in_parts);
+      const enum sf_summing sums = ways[number % 3];
+      const struct sf_split split = sf_split_shuffled(order, sums, 5, number, size);
       for (int64_t i = 0; i < size; i++) {
         assert_in_range(order[i], 0, size - 1);
         assert_false(seen[order[i]]);
@@ -177,8 +178,10 @@ static void test_split_shuffled_any_size_covers_each_index_once(void **state) {
       for (int32_t p = 0; p < split.count; p++) assert_true(split.cut[p] < split.cut[p + 1]);
       assert_int_equal(split.cut[0], 0);
       assert_int_equal(split.cut[split.count], size);
-      if (in_parts)
+      if (sums == SF_SUMS_IN_PARTS)
         assert_true(split.count == 2 || split.count == 4 || split.count == 8 || split.count == size);
+      else if (sums == SF_SUMS_TERM_BY_TERM)
+        assert_true(split.count == 1 && split.in_order);
       else
         wholes += split.count == 1;
     }
