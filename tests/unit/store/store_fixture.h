@@ -1,6 +1,6 @@
 /* What the programs that test the store share: a folder of its own for each test, and calls that must succeed. */
-#ifndef TESTS_UNIT_RUN_STORE_FIXTURE_H
-#define TESTS_UNIT_RUN_STORE_FIXTURE_H
+#ifndef TESTS_UNIT_STORE_STORE_FIXTURE_H
+#define TESTS_UNIT_STORE_STORE_FIXTURE_H
 
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"

@@ -1,5 +1,5 @@
 /* Opening a store, and what can go wrong with its file. */
-#include "tests/unit/run/store_fixture.h"
+#include "tests/unit/store/store_fixture.h"
 
 /* --- opening ------------------------------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-#include "tests/unit/run/store_fixture.h"
+#include "tests/unit/store/store_fixture.h"
 
 #include <signal.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
 /* Joining stores. */
-#include "tests/unit/run/store_fixture.h"
+#include "tests/unit/store/store_fixture.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* F_OFD_SETLK */
 #endif
-#include "tests/unit/run/store_fixture.h"
+#include "tests/unit/store/store_fixture.h"
 
 #include <time.h>
 
