@@ -142,13 +142,22 @@ def same_findings(trial):
             yield f"finding {signature} {what}"
 
 
+def difference(expected, seen):
+    """How a file is not as it should be; of one that differs the places from where on it does."""
+    if expected is None or seen is None:
+        return "is missing" if seen is None else "is left"
+    at = len(os.path.commonprefix([expected, seen]))
+    begin = max(0, at - 40)
+    return f"differs: {expected[begin:at + 80]!r} should stand there, not {seen[begin:at + 80]!r}"
+
+
 def same_files(trial):
     """The folders of findings have what they have in the campaign left alone, and nothing half-written."""
     if trial.books is None or trial.limited:
         return
     for path in sorted(set(trial.expected.files) | set(trial.books.files)):
         if trial.books.files.get(path) != trial.expected.files.get(path):
-            yield f"file {path} " + ("is missing" if path not in trial.books.files else "is left" if path not in trial.expected.files else "differs")
+            yield f"file {path} {difference(trial.expected.files.get(path), trial.books.files.get(path))}"
 
 
 def nothing_left(trial):

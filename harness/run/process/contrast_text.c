@@ -31,6 +31,7 @@ static void append_setting(struct sf_text *out, const struct sf_table *table, in
 static void append_path(struct sf_text *out, const struct sf_table *table, int32_t field, int64_t value) {
   struct sf_text setting = {0};
   append_setting(&setting, table, field, value);
+  out->failed |= setting.failed;
   if (setting.data != NULL) sf_text_append(out, "%.*s", (int)strcspn(setting.data, "="), setting.data);
   sf_text_destroy(&setting);
 }
@@ -38,6 +39,7 @@ static void append_path(struct sf_text *out, const struct sf_table *table, int32
 static void append_value(struct sf_text *out, const struct sf_table *table, int32_t field, int64_t value) {
   struct sf_text setting = {0};
   append_setting(&setting, table, field, value);
+  out->failed |= setting.failed;
   const char *equals = setting.data != NULL ? strchr(setting.data, '=') : NULL;
   if (equals != NULL) sf_text_append(out, "%s", equals + 1);
   sf_text_destroy(&setting);
@@ -159,8 +161,9 @@ static void append_sentence(struct sf_text *out, const struct told *told, const 
 
 /* --- JSON --------------------------------------------------------------------------------------------------------- */
 
+/* NULL, here and below: there was no memory for all of it. */
 static json_t *text_json(struct sf_text *text) {
-  json_t *json = sf_json_text(text->data != NULL ? text->data : "");
+  json_t *json = text->failed ? NULL : sf_json_text(text->data != NULL ? text->data : "");
   sf_text_destroy(text);
   return json;
 }
@@ -172,7 +175,9 @@ static json_t *values_json(const struct told *told, int32_t field, bool fails) {
     struct sf_text value = {0};
     if (tries->at[i].fails != fails) continue;
     append_value(&value, told->table, field, tries->at[i].value);
-    json_array_append_new(array, text_json(&value));
+    if (json_array_append_new(array, text_json(&value)) == 0) continue;
+    json_decref(array);
+    return NULL;
   }
   return array;
 }
@@ -188,6 +193,7 @@ static json_t *field_json(const struct told *told, int32_t field) {
 
 static void write_json(char out[SF_CONTRAST_TEXT], json_t *object) {
   char *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
+  if (object != NULL && text == NULL) text = json_dumps(object, JSON_COMPACT); /* memory that lacked may be there now */
   *out = '\0';
   if (text != NULL && strlen(text) < SF_CONTRAST_TEXT) snprintf(out, SF_CONTRAST_TEXT, "%s", text);
   free(text);
@@ -198,14 +204,23 @@ static json_t *contrast_json(struct sf_text *why, int32_t trials, int32_t budget
   return json_pack("{s:o, s:i, s:i, s:o}", "why", text_json(why), "trials", trials, "budget", budget, "fields", fields);
 }
 
-void sf_contrast_write(char out[SF_CONTRAST_TEXT], const struct sf_contrast *contrast, const struct sf_table *table, const char *cut) {
-  const struct told told = {contrast, table};
+static json_t *whole_json(const struct told *told, const char *cut) {
   struct sf_text why = {0};
   json_t *fields = json_array();
-  append_sentence(&why, &told, cut);
-  for (int32_t i = 0; i < contrast->count; i++)
-    if (contrast->at[i].state != SF_CONTRAST_FIXED) json_array_append_new(fields, field_json(&told, i));
-  write_json(out, contrast_json(&why, contrast->trials, contrast->budget, fields));
+  bool has_all = fields != NULL;
+  append_sentence(&why, told, cut);
+  for (int32_t i = 0; i < told->contrast->count && has_all; i++)
+    if (told->contrast->at[i].state != SF_CONTRAST_FIXED) has_all = json_array_append_new(fields, field_json(told, i)) == 0;
+  if (has_all && !why.failed) return contrast_json(&why, told->contrast->trials, told->contrast->budget, fields);
+  json_decref(fields);
+  sf_text_destroy(&why);
+  return NULL;
+}
+
+void sf_contrast_write(char out[SF_CONTRAST_TEXT], const struct sf_contrast *contrast, const struct sf_table *table, const char *cut) {
+  const struct told told = {contrast, table};
+  json_t *object = whole_json(&told, cut);
+  write_json(out, object ? object : whole_json(&told, cut)); /* memory that lacked may be there now */
 }
 
 void sf_contrast_write_skipped(char out[SF_CONTRAST_TEXT], const char *reason) {
@@ -215,7 +230,9 @@ void sf_contrast_write_skipped(char out[SF_CONTRAST_TEXT], const char *reason) {
 }
 
 void sf_contrast_line(char out[SF_CONTRAST_LINE_TEXT], const char *json) {
-  json_t *object = json != NULL && *json ? json_loads(json, 0, NULL) : NULL;
+  const bool has_text = json != NULL && *json;
+  json_t *object = has_text ? json_loads(json, 0, NULL) : NULL;
+  if (has_text && object == NULL) object = json_loads(json, 0, NULL); /* memory that lacked may be there now */
   const char *why = json_string_value(json_object_get(object, "why"));
   const json_int_t trials = json_integer_value(json_object_get(object, "trials"));
   *out = '\0';

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* At most this many runs of a case may die, for a confirmation and for a candidate. */
-enum { CONFIRM_ATTEMPTS = 3, CANDIDATE_ATTEMPTS = 2 };
+/* At most this many runs of a case may die, for a confirmation and for a candidate, and lack memory. */
+enum { CONFIRM_ATTEMPTS = 3, CANDIDATE_ATTEMPTS = 2, MEMORY_ATTEMPTS = 2 };
 
 #define TIME_IS_OVER "the time of the campaign is over"
 
@@ -24,8 +24,9 @@ struct shrink_loop {
   enum sf_effort effort;  /* of candidates and of neighbours */
 };
 
-/* Runs c in the pool's process; false when the pool itself failed. shrink_key: "", or the culprit to look for. script: NULL; or
- * SF_SCRIPT_TEXT bytes for a framework's script, and the case is diagnosed too. effort: as of a job. */
+/* Runs c in the pool's process, and again if it lacked memory, which says nothing of the case; false when the pool itself failed.
+ * shrink_key: "", or the culprit to look for. script: NULL; or SF_SCRIPT_TEXT bytes for a framework's script, and the case is diagnosed
+ * too. effort: as of a job. */
 static bool run_case(struct sf_pool *pool, const struct sf_case *c, const char *shrink_key, double deadline, enum sf_effort effort,
                      char *script, struct sf_outcome *outcome) {
   static struct sf_job job;
@@ -37,7 +38,10 @@ static bool run_case(struct sf_pool *pool, const struct sf_case *c, const char *
   job.deadline = deadline;
   job.c = *c;
   snprintf(job.shrink_key, sizeof job.shrink_key, "%s", shrink_key);
-  if (sf_pool_run_job(pool, &job, &result) != SF_OK) return false;
+  for (int attempt = 0; attempt < MEMORY_ATTEMPTS; attempt++) {
+    if (sf_pool_run_job(pool, &job, &result) != SF_OK) return false;
+    if (!result.outcome.lacked_memory && result.outcome.status != SF_ENOMEM) break;
+  }
   *outcome = result.outcome;
   if (script) memcpy(script, result.script, sizeof result.script);
   return true;
@@ -194,10 +198,14 @@ static void contrast(struct shrink_loop *loop, const struct sf_pool_options *opt
   const char *reason = no_contrast(job, options, &result->min_outcome);
   if (result->is_suspects) reason = "another finding has the same smallest case";
   if (job->contrast == 0 || job->budget == 0) return;
+  if (reason == NULL && sf_subject_of(&job->c)->table(&of, &job->c, options, SF_TABLE_CONTRAST) != SF_OK) return;
+  enum sf_status status = SF_ENOMEM;
+  for (int attempt = 0; reason == NULL && status == SF_ENOMEM && attempt < MEMORY_ATTEMPTS; attempt++)
+    status = sf_contrast_run(&found, &result->min, &of.table, &asker, job->contrast);
+  if (reason == NULL && status == SF_ENOMEM) reason = "there was no memory for it";
   if (reason != NULL)
     sf_contrast_write_skipped(result->contrast, reason);
-  else if (sf_subject_of(&job->c)->table(&of, &job->c, options, SF_TABLE_CONTRAST) == SF_OK &&
-           sf_contrast_run(&found, &result->min, &of.table, &asker, job->contrast) == SF_OK)
+  else if (status == SF_OK)
     sf_contrast_write(result->contrast, &found, &of.table, found.cut_short ? asking.cut : NULL);
 }
 

@@ -69,19 +69,31 @@ static json_t *json_of(const struct sf_case *c) {
   return json;
 }
 
+/* Appends what differs, as one line. False: there was no memory for it. */
+static bool append_step(struct sf_text *out, const struct sf_case *from, const struct sf_case *to) {
+  struct sf_text change = {0};
+  json_t *before = json_of(from), *after = json_of(to);
+  if (before && after) compare(&change, NULL, before, after);
+  if (!change.failed) sf_line_append(out, "%s", change.data ? change.data : "");
+  const bool has_all = before && after && !change.failed && !out->failed;
+  json_decref(before);
+  json_decref(after);
+  sf_text_destroy(&change);
+  return has_all;
+}
+
 void sf_steps_note(char steps[SF_STEPS_TEXT], const struct sf_case *from, const struct sf_case *to, bool kept) {
   enum { LINE_MAX = 320, END = 6, FOR_KEPT = SF_STEPS_TEXT / 4 };
   const size_t length = strlen(steps), room = SF_STEPS_TEXT - length;
   if (room < (kept ? 0 : FOR_KEPT) + LINE_MAX + END) return;
-  struct sf_text change = {0}, line = {0};
-  json_t *before = json_of(from), *after = json_of(to);
-  if (before && after) compare(&change, NULL, before, after);
-  sf_line_append(&line, "%s", change.data ? change.data : "");
-  if (line.data)
-    snprintf(steps + length, room, "%c%.*s%s\n", kept ? '+' : '-', (int)sf_utf8_cut(line.data, LINE_MAX), line.data,
-             line.length > LINE_MAX ? " .." : "");
-  json_decref(before);
-  json_decref(after);
-  sf_text_destroy(&change);
+  struct sf_text line = {0};
+  bool is_told = append_step(&line, from, to);
+  if (!is_told) { /* memory that lacks now may be there at once */
+    sf_text_destroy(&line);
+    is_told = append_step(&line, from, to);
+  }
+  const char *text = is_told ? line.data : "a step that there was no memory to describe";
+  snprintf(steps + length, room, "%c%.*s%s\n", kept ? '+' : '-', (int)sf_utf8_cut(text, LINE_MAX), text,
+           strlen(text) > LINE_MAX ? " .." : "");
   sf_text_destroy(&line);
 }
