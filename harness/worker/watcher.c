@@ -184,13 +184,16 @@ static void become_watcher(struct sf_watcher *out, pid_t owner, const int told[2
   }
   if (ward > 0) {
     setpgid(ward, ward);
+    if (!sf_fd_write(told[1], &ward, sizeof ward)) { /* whoever is not told would wait for ever */
+      kill(ward, SIGKILL);
+      _exit(0);
+    }
     watch(ward, out->kind, &signals, told[1], grace_ms, held);
   }
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, out->kind == SF_WARD_LAUNCHER ? SIGTERM : SIGKILL);
   if (getppid() != watcher) _exit(0);
   out->ward = getpid();
-  (void)!write(told[1], &out->ward, sizeof out->ward);
   close(told[0]);
   close(told[1]);
   sigprocmask(SIG_SETMASK, &before, NULL);

@@ -235,7 +235,8 @@ bool sf_process_lacked(const struct sf_process *process, const char *where, stru
 
 struct sf_passes sf_process_passes(const struct sf_process *process) {
   const struct sf_job *job = &process->jobs[process->job_next];
-  const bool has = job->range && process->page->range_first == job->tag; /* else the process has not begun it, or ended in between */
+  /* Else the process was never started, has not begun it, or ended in between. */
+  const bool has = job->range && process->page && process->page->range_first == job->tag;
   return has ? process->page->passes : (struct sf_passes){0};
 }
 
