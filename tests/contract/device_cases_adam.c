@@ -7,7 +7,7 @@
 void test_adam_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "adam");
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < SF_ROUNDS(200); i++) {
     const int64_t count = any_size(f);
     const struct sf_adam o = {1e-3f, 0.9f, 0.95f, 1e-8f, below(f, 2) ? 0.1f : 0.0f, 0.1f, 0.05f, 0.25f + 0.5f * (float)below(f, 2)};
     float *old = filled(f, count, any_values(f)), *m0 = filled(f, count, NORMAL), *v0 = filled(f, count, NORMAL);
@@ -35,7 +35,7 @@ void test_adam_random_within_bound(void **state) {
 void test_round_stochastic_random_is_the_specified_number(void **state) {
   struct fixture *f = *state;
   begin(state, "round_stochastic");
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < SF_ROUNDS(200); i++) {
     const int64_t count = any_size(f);
     float *old = filled(f, count, any_values(f)), *next = filled(f, count, any_values(f)), *delta = buffer(count);
     uint16_t *random = malloc((size_t)count * sizeof *random + 1);

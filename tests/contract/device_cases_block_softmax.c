@@ -45,8 +45,12 @@ static int64_t first_of(const struct layout *l, int64_t row) {
   return first < l->cols ? first : l->cols;
 }
 static struct sf_block block_at(const struct layout *l, int64_t from, int64_t cols) {
-  return (struct sf_block){.rows = l->rows, .cols = cols, .visible = l->visible - from, .window = l->window,
-                           .begins = l->has_begins ? l->begins : NULL, .column = l->shift + from};
+  return (struct sf_block){.rows = l->rows,
+                           .cols = cols,
+                           .visible = l->visible - from,
+                           .window = l->window,
+                           .begins = l->has_begins ? l->begins : NULL,
+                           .column = l->shift + from};
 }
 
 /* As for a whole row, and per merge an exponential, a product and a sum. */
@@ -101,7 +105,7 @@ static void run_forward(struct fixture *f, const struct layout *l, float *p, int
 void test_block_softmax_fwd_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "block_softmax_fwd");
-  for (int i = 0; i < 300; i++) {
+  for (int i = 0; i < SF_ROUNDS(300); i++) {
     const struct layout l = any_layout(f);
     const enum sf_dtype store = any_store(f);
     const int64_t ld = l.cols + below(f, 5), total = l.rows * ld;
@@ -135,7 +139,7 @@ void test_block_softmax_fwd_nan_alone_in_a_block_fills_the_row(void **state) {
 void test_block_softmax_bwd_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "block_softmax_bwd");
-  for (int i = 0; i < 300; i++) {
+  for (int i = 0; i < SF_ROUNDS(300); i++) {
     const struct layout l = any_layout(f);
     const struct sf_block block = block_at(&l, 0, l.cols);
     const enum sf_dtype store = any_store(f);

@@ -59,7 +59,7 @@ static void gemm_case_release(struct gemm_case *x) {
 void test_gemm_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "gemm");
-  for (int i = 0; i < 400; i++) {
+  for (int i = 0; i < SF_ROUNDS(400); i++) {
     struct gemm_case x = gemm_case_draw(f, 129);
     f->dev->ops->gemm(f->dev, &x.g, x.store);
     expect_gemm(f, &x.g, x.before, x.store);
@@ -72,7 +72,7 @@ void test_gemm_random_within_bound(void **state) {
 void test_gemm_repeated_same_bits(void **state) {
   struct fixture *f = *state;
   begin(state, "gemm repeated");
-  for (int i = 0; i < 150; i++) {
+  for (int i = 0; i < SF_ROUNDS(150); i++) {
     struct gemm_case x = gemm_case_draw(f, 65);
     float *first = buffer(x.c_count);
     for (int repeat = 0; repeat < f->repeats; repeat++) {
@@ -106,7 +106,7 @@ void test_gemm_chain_exact_bits(void **state) {
     f->skipped++;
     skip();
   }
-  for (int i = 0; i < 150; i++) {
+  for (int i = 0; i < SF_ROUNDS(150); i++) {
     struct gemm_case x = gemm_case_draw(f, i < 100 ? 65 : 129);
     x.g.alpha = 1.0f;
     for (int repeat = 0; repeat < f->repeats; repeat++) {

@@ -113,7 +113,7 @@ void test_product_random_within_bound(void **state) {
   int64_t computed = 0;
   begin(state, "product");
   if (has_none(state)) return;
-  for (int i = 0; i < 400; i++) {
+  for (int i = 0; i < SF_ROUNDS(400); i++) {
     struct product_case x = case_draw(f);
     if (f->dev->product(f->dev, &x.p)) {
       expect_product(f, &x), computed++;
@@ -128,11 +128,11 @@ void test_product_random_within_bound(void **state) {
 }
 
 /* float and double chains as a CPU computes them. */
-#define CHAIN(name, type)                                                                                                       \
-  static type name(const struct sf_product *p, int64_t i, int64_t j) {                                                          \
-    type sum = 0;                                                                                                               \
-    for (int64_t l = 0; l < p->k; l++) sum += (type)factor_a(p, i, l) * (type)factor_b(p, l, j);                                \
-    return sum;                                                                                                                 \
+#define CHAIN(name, type)                                                                                                                  \
+  static type name(const struct sf_product *p, int64_t i, int64_t j) {                                                                     \
+    type sum = 0;                                                                                                                          \
+    for (int64_t l = 0; l < p->k; l++) sum += (type)factor_a(p, i, l) * (type)factor_b(p, l, j);                                           \
+    return sum;                                                                                                                            \
   }
 CHAIN(chain, float)
 CHAIN(chain64, double)

@@ -5,6 +5,7 @@
 #include "harness/base/alloc.h"
 #include "harness/base/pcg.h"
 #include "harness/device/device.h"
+#include "tests/rounds.h"
 
 #include <math.h>
 #include <setjmp.h>

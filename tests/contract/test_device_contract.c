@@ -13,7 +13,7 @@
 static void test_bias_add_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "bias_add");
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < SF_ROUNDS(200); i++) {
     const int64_t rows = any_size(f), cols = any_size(f);
     const enum sf_dtype store = any_store(f);
     float *x = filled(f, rows * cols, any_values(f)), *bias = filled(f, cols, any_values(f)), *y = copy(x, rows * cols);
@@ -30,7 +30,7 @@ static void test_bias_add_random_within_bound(void **state) {
 static void test_col_sum_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "col_sum");
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < SF_ROUNDS(200); i++) {
     const int64_t rows = any_size(f), cols = any_size(f);
     float *x = filled(f, rows * cols, any_values(f)), *before = filled(f, cols, NORMAL), *out = copy(before, cols);
     f->dev->ops->col_sum(f->dev, out, x, rows, cols);
@@ -47,7 +47,7 @@ static void test_col_sum_random_within_bound(void **state) {
 static void test_add_axpy_scale_round_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "add axpy scale round");
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < SF_ROUNDS(200); i++) {
     const int64_t count = any_size(f) * (1 + below(f, 3));
     const enum sf_dtype store = any_store(f);
     const float factor = normal(f);
@@ -73,7 +73,7 @@ static void test_add_axpy_scale_round_random_within_bound(void **state) {
 static void test_sum_squares_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "sum_squares");
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < SF_ROUNDS(200); i++) {
     const int64_t count = any_size(f) * (1 + below(f, 3));
     float *x = filled(f, count, any_values(f));
     const double got = f->dev->ops->sum_squares(f->dev, x, count);
@@ -126,7 +126,7 @@ static void expect_norm_fwd_row(struct fixture *f, const float *y, const float *
 static void test_norm_fwd_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "norm_fwd");
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < SF_ROUNDS(200); i++) {
     const int64_t rows = any_size(f), cols = any_positive(f);
     const enum sf_norm norm = below(f, 2) ? SF_NORM_LAYER : SF_NORM_RMS;
     const enum sf_dtype store = any_store(f);
@@ -158,7 +158,7 @@ static void expect_norm_bwd_row(struct fixture *f, const float *dx, const float 
 static void test_norm_bwd_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "norm_bwd");
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < SF_ROUNDS(200); i++) {
     const int64_t rows = any_size(f), cols = any_positive(f), count = rows * cols;
     const enum sf_norm norm = below(f, 2) ? SF_NORM_LAYER : SF_NORM_RMS;
     const enum sf_dtype store = any_store(f);
@@ -228,7 +228,7 @@ static void expect_softmax_row(struct fixture *f, const float *p, const float *s
 static void test_causal_softmax_fwd_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "causal_softmax_fwd");
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < SF_ROUNDS(200); i++) {
     const int64_t n = any_size(f), window = any_window(f, n);
     const enum sf_dtype store = any_store(f);
     float *s = any_scores(f, n), *p = copy(s, n * n), *sink_probs = buffer(n);
@@ -245,7 +245,7 @@ static void test_causal_softmax_fwd_random_within_bound(void **state) {
 static void test_causal_softmax_bwd_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "causal_softmax_bwd");
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < SF_ROUNDS(200); i++) {
     const int64_t n = any_size(f), window = any_window(f, n);
     const enum sf_dtype store = any_store(f);
     float *s = any_scores(f, n), *p = buffer(n * n), *dp = filled(f, n * n, any_values(f)), *ds = copy(dp, n * n);
@@ -282,7 +282,7 @@ static void test_causal_softmax_bwd_random_within_bound(void **state) {
 static void test_rotate_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "rotate");
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < SF_ROUNDS(200); i++) {
     const int64_t half = any_positive(f), dim = 2 * half, rows = any_size(f), repeat = 1 + below(f, 4), first = below(f, 50);
     const int64_t ldx = dim + below(f, 9), ldy = dim + below(f, 9), positions = first + (rows + repeat - 1) / repeat;
     const bool inverse = below(f, 2);
@@ -312,7 +312,7 @@ static void test_rotate_random_within_bound(void **state) {
 static void test_gelu_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "gelu");
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < SF_ROUNDS(200); i++) {
     const int64_t count = any_size(f) * 3;
     const enum sf_dtype store = any_store(f);
     float *x = filled(f, count, any_values(f)), *dy = filled(f, count, any_values(f)), *y = buffer(count), *dx = buffer(count);
@@ -338,7 +338,7 @@ static void test_gelu_random_within_bound(void **state) {
 static void test_swiglu_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "swiglu");
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < SF_ROUNDS(200); i++) {
     const int64_t rows = any_size(f), cols = any_size(f), count = rows * cols;
     const enum sf_dtype store = any_store(f);
     float *x = filled(f, 2 * count, any_values(f)), *dy = filled(f, count, any_values(f)), *y = buffer(count), *dx = buffer(2 * count);
@@ -364,7 +364,7 @@ static void test_swiglu_random_within_bound(void **state) {
 static void test_relu2_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "relu2");
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < SF_ROUNDS(200); i++) {
     const int64_t count = any_size(f) * 3;
     const enum sf_dtype store = any_store(f);
     float *x = filled(f, count, any_values(f)), *dy = filled(f, count, any_values(f)), *y = buffer(count), *dx = buffer(count);
@@ -384,7 +384,7 @@ static void test_relu2_random_within_bound(void **state) {
 static void test_drop_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "drop");
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < SF_ROUNDS(200); i++) {
     const int64_t count = any_size(f) * 3;
     const enum sf_dtype store = any_store(f);
     const float factor = 1000.0f / (float)(1000 - below(f, 999));
@@ -410,7 +410,7 @@ static void test_drop_random_within_bound(void **state) {
 static void test_embedding_random_exact_and_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "embedding");
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < SF_ROUNDS(200); i++) {
     const int64_t rows = any_size(f), cols = any_size(f), vocab = any_positive(f), first = below(f, 100);
     int32_t ids[129];
     for (int64_t r = 0; r < rows; r++) ids[r] = (int32_t)(first - 5 + below(f, vocab + 10));
@@ -472,7 +472,7 @@ static void expect_ce_row(struct fixture *f, const float *grad, float top, float
 static void test_cross_entropy_random_within_bound(void **state) {
   struct fixture *f = *state;
   begin(state, "cross_entropy");
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < SF_ROUNDS(200); i++) {
     const int64_t rows = any_size(f), cols = any_positive(f), first = below(f, 100);
     const enum sf_dtype store = any_store(f);
     int32_t labels[129];
