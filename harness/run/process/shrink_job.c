@@ -210,10 +210,14 @@ static void contrast(struct shrink_loop *loop, const struct sf_pool_options *opt
 }
 
 /* Runs the case again, in another process whenever one dies: only a run that reaches its end can show that the case does not fail in the
- * same way. False: it did not fail so, or no run reached its end; result->end and result->outcome say which. */
+ * same way; and that a process did not die there by itself, two that die elsewhere, in one place. False: it did not fail so, or nothing
+ * shows it; result->end and result->outcome say which. */
 static bool confirm(struct shrink_loop *loop, struct sf_job_result *result) {
   const struct sf_job *job = loop->job;
   struct sf_outcome *seen = &result->outcome;
+  const char *death = sf_finding_class_name(SF_CLASS_CRASH);
+  const bool is_death = strncmp(job->shrink_key, death, strlen(death)) == 0;
+  char other_way[SF_SHRINK_KEY_TEXT] = "";
   for (int attempt = 0; attempt < CONFIRM_ATTEMPTS; attempt++) {
     const double deadline = job->was_hang ? 10 * loop->deadline : loop->deadline;
     if (!run_case(loop->pool, &job->c, job->shrink_key, deadline, SF_EFFORT_THOROUGH, NULL, seen)) {
@@ -221,7 +225,9 @@ static bool confirm(struct shrink_loop *loop, struct sf_job_result *result) {
       snprintf(seen->text, sizeof seen->text, "no process could be started to confirm the finding");
     }
     const bool same = same_failure(seen, job->shrink_key);
-    result->end = same ? SF_SHRINK_DONE : sf_outcome_ran_to_its_end(seen) ? SF_SHRINK_FLAKY : SF_SHRINK_UNCONFIRMED;
+    const bool again = is_death && *other_way && same_failure(seen, other_way);
+    result->end = same ? SF_SHRINK_DONE : again || sf_outcome_ran_to_its_end(seen) ? SF_SHRINK_FLAKY : SF_SHRINK_UNCONFIRMED;
+    snprintf(other_way, sizeof other_way, "%s", seen->status == SF_OK && seen->verdict == SF_VERDICT_FINDING ? seen->shrink_key : "");
     if (seen->status != SF_OK || result->end != SF_SHRINK_UNCONFIRMED) return same;
   }
   return false;

@@ -7,11 +7,12 @@
 
 #include "generators/codec.h"
 #include "harness/spec/mesh.h"
+#include "tests/rounds.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { CASES = 20000 };
+enum { CASES = SF_ROUNDS(20000) };
 
 static bool is_fp32(const struct sf_case *c) { return c->precision.compute == SF_F32; }
 static bool is_fp8(const struct sf_case *c) { return c->precision.compute == SF_COMPUTE_FP8; }

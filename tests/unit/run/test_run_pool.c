@@ -350,6 +350,13 @@ static void test_pool_shrink_what_never_runs_to_its_end_is_not_confirmed(void **
 #endif
 }
 
+/* A process that was killed from outside, of a case whose ranks die by themselves in another place. */
+static void test_pool_shrink_death_that_repeats_elsewhere_is_flaky(void **state) {
+  (void)state;
+  const struct sf_job_result r = shrink("canary-crash", "crash/comm-died/elsewhere", 300);
+  assert_int_equal(r.end, SF_SHRINK_FLAKY);
+}
+
 /* Kills the pool's process whenever there is a new one, at most so often. */
 struct killer {
   struct client client;
@@ -451,6 +458,7 @@ int main(void) {
       cmocka_unit_test(test_pool_shrink_without_budget_only_confirms),
       cmocka_unit_test(test_pool_shrink_what_does_not_repeat_is_flaky),
       cmocka_unit_test(test_pool_shrink_what_never_runs_to_its_end_is_not_confirmed),
+      cmocka_unit_test(test_pool_shrink_death_that_repeats_elsewhere_is_flaky),
       cmocka_unit_test(test_pool_shrink_process_that_is_killed_is_started_again),
       cmocka_unit_test(test_pool_shrink_process_that_is_killed_again_and_again_is_lost),
       cmocka_unit_test(test_pool_deadline_gpu_and_nccl_are_given_more),
