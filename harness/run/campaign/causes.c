@@ -87,6 +87,14 @@ static bool of_one_sum(enum sf_diagnosis_class a, enum sf_diagnosis_class b, boo
   return both == group || (same_axes && (both & ~sums) == 0);
 }
 
+/* Whether both say that one term of the value is scaled. By what depends on the axes of the case: causes are "what is wrong: term: factor".
+ */
+static bool of_one_term(const struct sf_diagnosis *a, const struct sf_diagnosis *b) {
+  const char *term = strchr(a->cause, ':'), *factor = term ? strchr(term + 1, ':') : NULL;
+  const size_t length = factor ? (size_t)(factor + 1 - a->cause) : 0;
+  return a->cls == SF_DIAGNOSIS_SCALE && b->cls == SF_DIAGNOSIS_SCALE && length > 0 && strncmp(a->cause, b->cause, length) == 0;
+}
+
 /* Whether the smallest case needs more than sizes and ranks: dropout, say, a precision, or a distributed optimizer. */
 static bool needs_a_feature(const struct sf_case *c) {
   static const char *const sizes[] = {
@@ -140,8 +148,8 @@ bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct 
   if (same_module && same_kind) { /* what is shown says nothing then: each smallest case shows its own tensor */
     const bool near =
         same_axes || (strcmp(one.kind, other.kind) == 0 && strcmp(one.cls, other.cls) == 0 && one.other_axes == other.other_axes);
-    return one.has_axes &&
-           ((near && (!other_why || is_exact(&one) != is_exact(&other))) || of_one_sum(a->diagnosis->cls, b->diagnosis->cls, same_axes));
+    return one.has_axes && ((near && (!other_why || is_exact(&one) != is_exact(&other))) ||
+                            of_one_sum(a->diagnosis->cls, b->diagnosis->cls, same_axes) || of_one_term(a->diagnosis, b->diagnosis));
   }
   if ((a_shows_b || b_shows_a) && are_not_finite(&one, &other)) return true;
   if (same_kind && same_axes && !other_why && strcmp(one.cls, other.cls) == 0 && strcmp(one.kind, sf_kind_name(SF_KIND_PARAM)) == 0)

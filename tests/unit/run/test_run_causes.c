@@ -68,6 +68,13 @@ static void test_findings_have_one_cause_by_what_is_said_and_what_is_shown(void 
       {"conflict/wgrad/m@tp", "conflict/wgrad/m\n", tp2, "conflict/wgrad/m@dp", "conflict/wgrad/m\n", dp2, SF_DIAGNOSIS_SCALE, "by tp",
        "by dp", false},
       {"tolerance/act/m@cp", "", tp2, "tolerance/act/m@dp", "", dp2, SF_DIAGNOSIS_SCALE, "", "by tp", true},
+      /* one term is scaled, by the sizes of other axes; another term is */
+      {"tolerance/act_grad/m@tp", "", tp2, "tolerance/act_grad/m@cp", "", dp2, SF_DIAGNOSIS_SCALE, "a term is scaled: z: 1 / tp",
+       "a term is scaled: z: 1 / cp", true},
+      {"tolerance/act_grad/m@tp", "", tp2, "tolerance/act_grad/m@cp", "", dp2, SF_DIAGNOSIS_SCALE, "a term is scaled: z: 1 / tp",
+       "a term is scaled: y: 1 / cp", false},
+      {"tolerance/act_grad/m@tp", "", tp2, "tolerance/act_grad/m@cp", "", dp2, SF_DIAGNOSIS_SCALE, "scaled: 1 / tp", "scaled: 1 / cp",
+       false},
       /* other causes, or none: each smallest case shows the other, of one kind or module */
       {"tolerance/act/mlp.linear_fc2@tp", both, tp2, "tolerance/act/a.proj@tp", both, dp2, SF_DIAGNOSIS_UNKNOWN, NULL, NULL, true},
       {"tolerance/act/mlp.linear_fc2@tp", act, tp2, "tolerance/act/a.proj@tp", both, dp2, SF_DIAGNOSIS_UNKNOWN, NULL, NULL, false},
