@@ -27,8 +27,8 @@ bool sf_finding_is_shadow_of(const struct sf_cause_evidence *finding, const stru
  *     and all axes but those of data (dp against cp), and their diagnoses do not name two causes, or one is of exact mode, where numbers
  *     are so few that other causes fit; or if the two that they name are those of one sum: missing over several axes, over another group,
  *     or made too early; or both scale one term of the value;
- *   - if they are of a framework, their smallest cases ask for the same in whatever mode, and one shows the other: those cases are short
- *     lists of settings, so that two bugs seldom need the same one;
+ *   - if they are of a framework, their smallest cases ask for the same in whatever mode, and for more than a layout, and one shows the
+ *     other: those cases are short lists of settings, so that two bugs seldom need the same one;
  *   - if neither is finite, and one shows the other;
  *   - if both are values of parameters, with class and axes in common, and their diagnoses do not name two causes: whatever writes these,
  *     an optimizer or a checkpoint, writes all of them;

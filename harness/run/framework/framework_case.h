@@ -16,7 +16,7 @@ enum sf_status sf_framework_script(struct sf_framework *framework, char *out, si
 
 /* Whether c contains trigger: each member of its object, numbers at least as large, other values equal. */
 bool sf_framework_case_contains(const struct sf_case *c, const struct sf_case *trigger);
-/* Whether both are cases of one framework, equal but for mode and seed. */
+/* Whether both are cases of one framework, equal but for mode and seed, that ask for more than a layout. */
 bool sf_framework_cases_ask_the_same(const struct sf_case *c, const struct sf_case *other);
 
 #endif

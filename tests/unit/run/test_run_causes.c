@@ -180,7 +180,8 @@ static struct sf_case framework_case(const char *fields) {
 /* A norm of wrong gradients is wrong; isolated mode names the output of a module. */
 static void test_findings_of_a_framework_have_one_cause_by_one_smallest_case(void **state) {
   (void)state;
-  static const char plain[] = "{\"layout\": {\"tp\": 2}}", isolated[] = "{\"layout\": {\"tp\": 2}, \"mode\": \"isolated\", \"seed\": 7}",
+  static const char plain[] = "{\"layout\": {\"tp\": 2}, \"model\": {\"experts\": 4}}", bare[] = "{\"layout\": {\"tp\": 2}}",
+                    isolated[] = "{\"layout\": {\"tp\": 2}, \"model\": {\"experts\": 4}, \"mode\": \"isolated\", \"seed\": 7}",
                     more[] = "{\"layout\": {\"tp\": 2}, \"steps\": 2}";
   static const struct {
     const char *signature, *shown, *min, *other_signature, *other_min;
@@ -189,6 +190,8 @@ static void test_findings_of_a_framework_have_one_cause_by_one_smallest_case(voi
       {"tolerance/main_grad/m@tp", "tolerance/main_grad/m\ntolerance/scalar/grad_norm\n", plain, "tolerance/scalar/grad_norm@tp", plain,
        true},
       {"tolerance/main_grad/m@tp", "tolerance/main_grad/m\ntolerance/scalar/grad_norm\n", plain, "tolerance/scalar/grad_norm@tp", more,
+       false},
+      {"tolerance/main_grad/m@tp", "tolerance/main_grad/m\ntolerance/scalar/grad_norm\n", bare, "tolerance/scalar/grad_norm@tp", bare,
        false},
       {"tolerance/main_grad/m@tp", "tolerance/main_grad/m\n", plain, "tolerance/scalar/grad_norm@tp", plain, false},
       {"tolerance/act/model@tp", "tolerance/act/model\ntolerance/act_grad/head\n", plain, "conflict/act_grad/head.output@tp+isolated",
