@@ -295,7 +295,7 @@ static void keep_level(struct sf_expected *e, enum sf_level level) {
   memcpy(e->row_noise[level], e->row_noise[drawn], (size_t)e->spec.shape.rows * sizeof *e->row_noise[level]);
 }
 
-/* Makes one perturbed run of each kind; after the first round two of other sums, since chance decides which orders show much. */
+/* Makes one perturbed run of each kind; after the first round two that take sums otherwise, since chance decides which orders show much. */
 static enum sf_status run_draws(struct sf_expectations *x, uint64_t round, const struct sf_wanted *wanted) {
   static const enum sf_perturb kinds[] = {SF_PERTURB_STORED, SF_PERTURB_SPLIT, SF_PERTURB_SPLIT};
   const uint64_t seed = (uint64_t)x->catalog->logical.seed;

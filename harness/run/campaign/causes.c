@@ -87,8 +87,12 @@ static bool of_one_sum(enum sf_diagnosis_class a, enum sf_diagnosis_class b, boo
   return both == group || (same_axes && (both & ~sums) == 0);
 }
 
-/* Whether both say that one term of the value is scaled. By what depends on the axes of the case: causes are "what is wrong: term: factor".
- */
+static bool name_two_causes(const struct sf_diagnosis *a, const struct sf_diagnosis *b) {
+  return sf_diagnosis_says_why(a) && sf_diagnosis_says_why(b) && !sf_diagnosis_says_the_same(a, b);
+}
+
+/* Whether both say that one term of the value is scaled: their causes, "what is wrong: term: factor", agree up to the factor, which depends
+ * on the case's axes. */
 static bool of_one_term(const struct sf_diagnosis *a, const struct sf_diagnosis *b) {
   const char *term = strchr(a->cause, ':'), *factor = term ? strchr(term + 1, ':') : NULL;
   const size_t length = factor ? (size_t)(factor + 1 - a->cause) : 0;
@@ -140,7 +144,7 @@ bool sf_findings_have_one_cause(const struct sf_cause_evidence *a, const struct 
              same_cut = one.has_axes == other.has_axes && one.model_axes == other.model_axes,
              same_module = same_module_of(one.module, other.module), a_shows_b = shows(a, &other), b_shows_a = shows(b, &one);
   const bool same_why = sf_diagnosis_says_why(a->diagnosis) && sf_diagnosis_says_the_same(a->diagnosis, b->diagnosis),
-             other_why = sf_diagnosis_says_why(a->diagnosis) && sf_diagnosis_says_why(b->diagnosis) && !same_why;
+             other_why = name_two_causes(a->diagnosis, b->diagnosis);
   /* The order of a fused projection's parts is that of its weight, and shows in all that is made with it. */
   const bool of_one_kind = same_kind || a->diagnosis->cls == SF_DIAGNOSIS_FUSED_ORDER;
   if (same_why) return same_module || (of_one_kind && same_cut) || a_shows_b || b_shows_a;
@@ -165,9 +169,7 @@ bool sf_finding_may_be_of(const struct sf_cause_evidence *finding, const struct 
   sf_signature_split(&own, finding->signature);
   sf_signature_split(&its, other->signature);
   const bool same_failure = same_module_of(own.module, its.module) && strcmp(own.kind, its.kind) == 0 && strcmp(own.cls, its.cls) == 0;
-  const bool other_why = sf_diagnosis_says_why(finding->diagnosis) && sf_diagnosis_says_why(other->diagnosis) &&
-                         !sf_diagnosis_says_the_same(finding->diagnosis, other->diagnosis);
-  if (finding->min || !finding->found || !same_failure || other_why) return false;
+  if (finding->min || !finding->found || !same_failure || name_two_causes(finding->diagnosis, other->diagnosis)) return false;
   if (!other->min) return (strstr(finding->signature, SF_KEY_ISOLATED) != NULL) == (strstr(other->signature, SF_KEY_ISOLATED) != NULL);
   const struct sf_subject *subject = sf_subject_of(finding->found);
   return subject->contains && subject == sf_subject_of(other->min) && subject->contains(finding->found, other->min);

@@ -209,9 +209,9 @@ static void contrast(struct shrink_loop *loop, const struct sf_pool_options *opt
     sf_contrast_write(result->contrast, &found, &of.table, found.cut_short ? asking.cut : NULL);
 }
 
-/* Runs the case again, in another process whenever one dies: only a run that reaches its end can show that the case does not fail in the
- * same way; and that a process did not die there by itself, two that die elsewhere, in one place. False: it did not fail so, or nothing
- * shows it; result->end and result->outcome say which. */
+/* Runs the case again, in another process whenever one dies. It does not fail in the same way if a run reaches its end without it. A death
+ * may have come from outside: it does not repeat if two runs die in one other place. False: it does not, or nothing shows it; result->end
+ * and result->outcome say which. */
 static bool confirm(struct shrink_loop *loop, struct sf_job_result *result) {
   const struct sf_job *job = loop->job;
   struct sf_outcome *seen = &result->outcome;
