@@ -26,7 +26,7 @@ packages=(
   build-essential cmake file ninja-build pkg-config python3
   libopenmpi-dev openmpi-bin libcmocka-dev libxsmm-dev libopenblas-dev libjansson-dev
   libsqlite3-dev sqlite3 libxml2-dev libxml2-utils libdlpack-dev
-  clang-14 libclang-rt-14-dev clang-format-14
+  clang-14 libclang-rt-14-dev clang-format-14 pyflakes3
 )
 has_pytorch() { "$1" -c 'import numpy, setuptools, torch; assert torch.__version__.split("+")[0] == "2.13.0"' 2>/dev/null; }
 if [ $with_python -eq 1 ] && ! has_pytorch python3; then packages+=(python3-venv); fi

@@ -86,7 +86,7 @@ class TrainingScriptTest(unittest.TestCase):
 
     def test_bf16_is_judged_by_a_reference_of_the_candidates_tensors(self):
         candidate, reference = self.at("parallel"), self.at("reference")
-        call(*training(2, "--bf16", "--tp", "2", "--sp", "--trace", candidate))
+        call_ranks(2, "--bf16", "--tp", "2", "--sp", "--trace", candidate)
         rerun(reference, "--draws", "2", "--candidate", candidate, "--", *alone("--bf16", "--trace", "elsewhere"))
         result = verdict(reference, candidate)
         self.assertEqual(result["verdict"], "PASS", result)

@@ -3,7 +3,6 @@ import os
 import pathlib
 import random
 import subprocess
-import sys
 import tempfile
 import unittest
 

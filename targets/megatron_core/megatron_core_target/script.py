@@ -68,7 +68,7 @@ class Script(Tables):
         return body
 
     def _value(self, mark):
-        case, model, layout, what = self.case, self.model, self.layout, self.what
+        case, model, what = self.case, self.model, self.what
         sizes = {"LENGTH": case["sequence_length"], "COUNT": case["microbatches"], "SIZE": case["microbatch_size"], "RANKS": self.ranks,
                  "VOCABULARY": model["vocab_size"], "MICROBATCH": what["microbatch"], "CALL": what["call"], "SEED": case["seed"] % 1000, "DATA_SEED": case["seed"] * 1000003,
                  "NORMALIZATION": model["normalization"], "GAMMA": int(model["layernorm_zero_centered_gamma"]),

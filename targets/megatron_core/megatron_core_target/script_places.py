@@ -6,7 +6,7 @@ from shardfuzz.megatron.places import kinds_of
 
 def part_of(script):
     """Lines that take a rank's part of one device's tensor."""
-    what, layout = script.what, script.layout
+    what = script.what
     if what["kind"] == "main_grad":
         cut = script.cut(what["subject"])
         return f"    expected = shard(expected, {cut[0]}, {cut[1]}, \"{cut[2]}\")\n" if cut else ""

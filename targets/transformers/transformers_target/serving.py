@@ -3,7 +3,6 @@ import functools
 import re
 import warnings
 
-import torch
 from shardfuzz import fill, training
 from shardfuzz.places import is_dtensor
 from shardfuzz.worker import Refused

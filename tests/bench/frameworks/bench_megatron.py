@@ -79,7 +79,7 @@ def main():
     with tempfile.TemporaryDirectory(dir="/dev/shm") as traces:
         for name, fields in LAYOUTS[ranks].items():
             measure(name, fields, session, traces, count)
-    world.leave()
+    gloo.leave()
     return 0
 
 

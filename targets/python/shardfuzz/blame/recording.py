@@ -10,7 +10,7 @@ import ctypes
 import os
 import re
 import sys
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Tuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
