@@ -209,10 +209,13 @@ void mpi_report_disagreement(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_
   mpi_leave(mpi, SF_EMISMATCH, all[0].label, "%s, %s", first_text, other_text);
 }
 
+/* The members meet here: what they do next in a blocking call of MPI's, they begin together. */
 static void check_agreement(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_call *call) {
   int64_t fingerprint[2];
+  MPI_Request check;
   mpi_fingerprint(fingerprint, call);
-  mpi_must(mpi, MPI_Allreduce(MPI_IN_PLACE, fingerprint, 2, MPI_INT64_T, MPI_MIN, comm), call);
+  mpi_must(mpi, MPI_Iallreduce(MPI_IN_PLACE, fingerprint, 2, MPI_INT64_T, MPI_MIN, comm, &check), call);
+  mpi_must(mpi, mpi_wait_for(&check, MPI_STATUS_IGNORE), call);
   if (fingerprint[0] != -fingerprint[1]) mpi_report_disagreement(mpi, comm, call);
 }
 

@@ -125,7 +125,7 @@ static void start_reduction(struct sf_mpi *mpi, struct mpi_request *request) {
 static void finish_message(struct sf_mpi *mpi, struct mpi_request *request) {
   const struct sf_comm_call *call = &request->call;
   MPI_Status status;
-  mpi_must(mpi, MPI_Wait(&request->data, &status), call);
+  mpi_must(mpi, mpi_wait_for(&request->data, &status), call);
   if (call->op == SF_COMM_SEND) return;
   int count = 0;
   mpi_must(mpi, MPI_Get_count(&status, mpi_type_of(call->wire), &count), call);
@@ -141,9 +141,9 @@ static void finish_reduction(struct sf_mpi *mpi, struct mpi_request *request) {
   const struct sf_comm_call *call = &request->call;
   int size = 0;
   mpi_must(mpi, MPI_Comm_size(request->comm, &size), call);
-  mpi_must(mpi, MPI_Wait(&request->check, MPI_STATUS_IGNORE), call);
+  mpi_must(mpi, mpi_wait_for(&request->check, MPI_STATUS_IGNORE), call);
   if (request->fingerprint[0] != -request->fingerprint[1]) mpi_report_disagreement(mpi, request->comm, call);
-  mpi_must(mpi, MPI_Wait(&request->data, MPI_STATUS_IGNORE), call);
+  mpi_must(mpi, mpi_wait_for(&request->data, MPI_STATUS_IGNORE), call);
   const uint16_t *in = request->wire;
   if (in != NULL && call->op == SF_COMM_REDUCE_SCATTER) in += call->count * size;
   mpi_finish_reduction(call, in, call->count, size);
@@ -198,6 +198,21 @@ void mpi_fail(struct sf_comm *comm, enum sf_status status, enum sf_manner manner
 }
 
 static const struct sf_comm_ops mpi_ops = {.name = "mpi", .start = mpi_start, .wait = mpi_wait, .fail = mpi_fail};
+
+/* --- waiting ---------------------------------------------------------------------------------------------------- */
+
+void mpi_pause(double since) {
+  static const double long_s = 0.01;
+  if (MPI_Wtime() - since > long_s) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+int mpi_wait_for(MPI_Request *request, MPI_Status *status) {
+  for (const double start = MPI_Wtime();; mpi_pause(start)) {
+    int done = 0;
+    const int code = MPI_Test(request, &done, status);
+    if (code != MPI_SUCCESS || done) return code;
+  }
+}
 
 /* --- one run ---------------------------------------------------------------------------------------------------- */
 

@@ -51,7 +51,7 @@ static void request_close(struct sf_nccl *nccl, struct nccl_request *request) {
 
 /* Works until the request, if there is one, is done and the rank may leave. */
 static void stay(struct sf_nccl *nccl, const struct nccl_request *request) {
-  while ((request != NULL && request->state != REQUEST_DONE) || nccl_is_bound(nccl)) {
+  for (const double start = MPI_Wtime(); (request != NULL && request->state != REQUEST_DONE) || nccl_is_bound(nccl); mpi_pause(start)) {
     nccl_progress(nccl);
     sched_yield();
   }
