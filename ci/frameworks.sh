@@ -115,5 +115,5 @@ for wanted in $packages; do
 done
 echo "ci/frameworks.sh: $folder is ready"
 if [ $test -eq 1 ]; then
-  SHARDFUZZ=${SHARDFUZZ:-$PWD/build/shardfuzz} PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests/frameworks${PYTHONPATH:+:$PYTHONPATH} "$python" -W ignore -m unittest discover -s "$tests"
+  SHARDFUZZ=${SHARDFUZZ:-$PWD/build/shardfuzz} PYTHONPATH=tests/frameworks${PYTHONPATH:+:$PYTHONPATH} "$python" -W ignore -m unittest discover -s "$tests"
 fi

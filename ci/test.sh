@@ -4,6 +4,8 @@
 #   ci/test.sh [--all]     --all: also the Python and CUDA parts of the tree
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
+export PIP_COMPILE=0 # pip compiles all of a package, Python the tenth that it imports, once
+unset PYTHONDONTWRITEBYTECODE
 fuzz_seconds=10 # for each libFuzzer entry
 all=0
 for argument in "$@"; do
@@ -140,7 +142,7 @@ stage_python() { # before any of it runs: scripts are Python, and use no name th
 stage_tracer() {
   local python=build-python/bin/python3
   [ -x $python ] || python=python3
-  SHARDFUZZ=$PWD/build/shardfuzz PYTHONPATH=$PWD/targets/python PYTHONDONTWRITEBYTECODE=1 "$python" -W ignore -m unittest discover -s tests/python
+  SHARDFUZZ=$PWD/build/shardfuzz PYTHONPATH=$PWD/targets/python "$python" -W ignore -m unittest discover -s tests/python
 }
 stage_untestable() {
   local name

@@ -4,8 +4,8 @@
 source tests/integration/common.bash
 plugins=$build/plugins
 
-# The dimensions of a file's case.
-shape_of() { "$SHARDFUZZ" replay "$1" --json 2>/dev/null | python3 -c 'import json, sys; print(" ".join(f"{k}={v}" for k, v in json.loads(sys.stdin.readlines()[-1])["shape"].items()))'; }
+# FILE [OPTIONS]: the dimensions of its case.
+shape_of() { "$SHARDFUZZ" replay "$@" --json 2>/dev/null | python3 -c 'import json, sys; print(" ".join(f"{k}={v}" for k, v in json.loads(sys.stdin.readlines()[-1])["shape"].items()))'; }
 
 # NAME SIGNATURE SHAPE [CASES]: the signature must be among the findings, shrunk to the shape ("rows=1 cols=2").
 found() {
@@ -13,7 +13,7 @@ found() {
   if [[ $2 == hang/* ]]; then deadline=(--deadline 300ms); fi # what is only slow, on a busy machine, must not look like a hang
   rm -rf "$out"
   run 1 fuzz --target "plugin:$plugins/$1.so" --cases "${4:-500}" "${deadline[@]}" --seed 1 --out "$out" --json
-  shape=$(shape_of "$out/${2//\//-}/min.json")
+  shape=$(shape_of "$out/${2//\//-}/min.json" "${deadline[@]}")
   check "$1: smallest failing shape '$shape', expected '$3'" [ "$shape" = "$3" ]
   [[ $2 == hang/* ]] || is_json "all(s['shrunk']['minimal'] for s in j['by_signature'])" True # each trial of a hang costs a deadline: few are made
   run 1 replay "$out/${2//\//-}/min.json" "${deadline[@]}" --json
