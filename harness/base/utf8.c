@@ -30,10 +30,11 @@ size_t sf_utf8_cut(const char *text, size_t limit) {
   return limit;
 }
 
-/* U+FFFE and U+FFFF are no characters of XML; DEL is, but no terminal shows it. */
+/* U+FFFE and U+FFFF are no characters of XML; DEL and U+0080 to U+009F are, but terminals take them for commands. */
 static bool is_allowed(const char *text, int length) {
   const unsigned char *bytes = (const unsigned char *)text;
   if (length == 1) return bytes[0] == '\t' || bytes[0] == '\n' || (bytes[0] >= 0x20 && bytes[0] != 0x7f);
+  if (length == 2 && bytes[0] == 0xc2 && bytes[1] < 0xa0) return false;
   return !(length == 3 && bytes[0] == 0xef && bytes[1] == 0xbf && bytes[2] >= 0xbe);
 }
 

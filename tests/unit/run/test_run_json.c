@@ -27,13 +27,14 @@ static void test_utf8_append_keeps_what_is_well_formed(void **state) {
   clean_is(NULL, "");
   clean_is("", "");
   clean_is("tab\tline\n", "tab\tline\n");
-  clean_is("\xc2\x80 \xdf\xbf \xe0\xa0\x80 \xed\x9f\xbf \xee\x80\x80 \xf0\x90\x80\x80 \xf4\x8f\xbf\xbf",
-           "\xc2\x80 \xdf\xbf \xe0\xa0\x80 \xed\x9f\xbf \xee\x80\x80 \xf0\x90\x80\x80 \xf4\x8f\xbf\xbf");
+  clean_is("\xc2\xa0 \xdf\xbf \xe0\xa0\x80 \xed\x9f\xbf \xee\x80\x80 \xf0\x90\x80\x80 \xf4\x8f\xbf\xbf",
+           "\xc2\xa0 \xdf\xbf \xe0\xa0\x80 \xed\x9f\xbf \xee\x80\x80 \xf0\x90\x80\x80 \xf4\x8f\xbf\xbf");
 }
 
 static void test_utf8_append_replaces_the_rest(void **state) {
   (void)state;
   clean_is("a\x1b[31mb\x7f", "a" BAD "[31mb" BAD);
+  clean_is("a\xc2\x9b[31mb\xc2\x80", "a" BAD "[31mb" BAD); /* what terminals take for an escape */
   clean_is("line\r\n", "line\n");
   clean_is("\x80", BAD);
   clean_is("\xc0\x80", BAD BAD); /* not the shortest form */
