@@ -81,15 +81,15 @@ static bool knows_keys(const json_t *object, const char *const *known, char *unk
 static enum sf_status read_field(struct field *out, const char *path, const json_t *value, struct sf_error *error) {
   static const char *const known[] = {"choices", "min", "max", "step", "layout", "needs", "one_in", NULL};
   char unknown[64];
-  json_int_t min = 0, max = -1, step = 1;
-  int layout = 0, one_in = 0;
+  json_int_t min = 0, max = -1, step = 1, one_in = 0;
+  int layout = 0;
   json_t *choices = NULL, *needs = NULL;
   if (strlen(path) >= PATH_TEXT || path[0] == '.' || strstr(path, "..") || !*path || path[strlen(path) - 1] == '.') {
     return sf_error_set(error, SF_EINPUT, "describe: fields.%.100s: not a path of at most %d characters", path, PATH_TEXT - 1);
   }
   if (json_is_object(value) && !knows_keys(value, known, unknown, sizeof unknown))
     return sf_error_set(error, SF_EINPUT, "describe: fields.%s.%s: no such key", path, unknown);
-  if (json_unpack((json_t *)(uintptr_t)value, "{s?o, s?I, s?I, s?I, s?b, s?o, s?i}", "choices", &choices, "min", &min, "max", &max, "step",
+  if (json_unpack((json_t *)(uintptr_t)value, "{s?o, s?I, s?I, s?I, s?b, s?o, s?I}", "choices", &choices, "min", &min, "max", &max, "step",
                   &step, "layout", &layout, "needs", &needs, "one_in", &one_in) != 0) {
     return sf_error_set(
         error, SF_EINPUT,
@@ -107,8 +107,8 @@ static enum sf_status read_field(struct field *out, const char *path, const json
     if (json_is_object(json_array_get(choices, i)))
       return sf_error_set(error, SF_EINPUT, "describe: fields.%s: a choice is an object", path);
   }
-  if (one_in < 0 || one_in > ONE_IN_MAX)
-    return sf_error_set(error, SF_EINPUT, "describe: fields.%s.one_in: %d is not between 1 and %d", path, one_in, ONE_IN_MAX);
+  if (json_object_get(value, "one_in") && (one_in < 1 || one_in > ONE_IN_MAX))
+    return sf_error_set(error, SF_EINPUT, "describe: fields.%s.one_in: %lld is not between 1 and %d", path, (long long)one_in, ONE_IN_MAX);
   *out = (struct field){path, choices, min, max, step, layout != 0, false, (uint8_t)one_in, needs};
   return SF_OK;
 }
@@ -200,7 +200,7 @@ static enum sf_status check_rules(const struct sf_description *description, stru
     const char *reason = NULL;
     char unknown[64], where[40];
     json_t *rule = json_array_get(description->rules, i), *when = NULL;
-    if (json_unpack(rule, "{s:o, s:s}", "when", &when, "reason", &reason) != 0 || !json_is_object(when) ||
+    if (json_unpack(rule, "{s:o, s:s}", "when", &when, "reason", &reason) != 0 || !*reason || !json_is_object(when) ||
         !knows_keys(rule, known, unknown, sizeof unknown)) {
       return sf_error_set(error, SF_EINPUT, "describe: refuses[%zu]: expected {\"when\": {FIELD: [VALUE, ..]}, \"reason\": TEXT}", i);
     }
@@ -334,9 +334,10 @@ static enum sf_status read_description(struct sf_description *description, struc
                                       "operations", "anchored", "simulates", "devices", "note",  NULL};
   const char *name = NULL, *note = NULL, *path;
   char unknown[64];
-  int draws = DRAWS_DEFAULT, scripts = 0, operations = 0, anchored = 0, simulates = 0;
+  json_int_t draws = DRAWS_DEFAULT;
+  int scripts = 0, operations = 0, anchored = 0, simulates = 0;
   json_t *fields = NULL, *rules = NULL, *ranks = NULL, *devices = NULL, *value;
-  if (json_unpack(description->value, "{s:s, s?i, s:o, s?o, s?o, s?b, s?b, s?b, s?b, s?o, s?s}", "name", &name, "draws", &draws, "fields",
+  if (json_unpack(description->value, "{s:s, s?I, s:o, s?o, s?o, s?b, s?b, s?b, s?b, s?o, s?s}", "name", &name, "draws", &draws, "fields",
                   &fields, "refuses", &rules, "ranks", &ranks, "scripts", &scripts, "operations", &operations, "anchored", &anchored,
                   "simulates", &simulates, "devices", &devices, "note", &note) != 0 ||
       !*name) {
@@ -348,12 +349,12 @@ static enum sf_status read_description(struct sf_description *description, struc
   if (!knows_keys(description->value, known, unknown, sizeof unknown))
     return sf_error_set(error, SF_EINPUT, "describe: %s: no such key", unknown);
   if (draws < 1 || draws > DRAWS_MAX)
-    return sf_error_set(error, SF_EINPUT, "describe: draws: %d is not between 1 and %d", draws, DRAWS_MAX);
+    return sf_error_set(error, SF_EINPUT, "describe: draws: %lld is not between 1 and %d", (long long)draws, DRAWS_MAX);
   if (!json_is_object(fields) || json_object_size(fields) > FIELDS_MAX)
     return sf_error_set(error, SF_EINPUT, "describe: fields: expected an object of at most %d", FIELDS_MAX);
   if (rules && !json_is_array(rules)) return sf_error_set(error, SF_EINPUT, "describe: refuses: expected an array");
   if (devices && !is_list_of_texts(devices)) return sf_error_set(error, SF_EINPUT, "describe: devices: expected an array of names");
-  description->draws = draws;
+  description->draws = (int32_t)draws;
   description->rules = rules;
   description->devices = devices;
   description->ranks = ranks;

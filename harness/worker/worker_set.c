@@ -101,6 +101,9 @@ static int32_t count_state(const struct sf_rank_set *set, int32_t state, int32_t
   return count;
 }
 
+/* What a rank gave as a reason. */
+static const char *reason_of(const char *text) { return text[strspn(text, " \t\r\n")] == '\0' ? "the worker gave no reason" : text; }
+
 /* Handles one line of a rank. False: the set has failed. */
 static bool take_line(struct sf_rank_set *set, int32_t r, struct sf_worker_report *report, const char *line, size_t length) {
   struct sf_rank *rank = &set->ranks[r];
@@ -126,12 +129,12 @@ static bool take_line(struct sf_rank_set *set, int32_t r, struct sf_worker_repor
     if (r == 0) report->value = json_incref((json_t *)(uintptr_t)ok);
   } else if (json_unpack(answer, "{s:s}", "refused", &text) == 0 || json_unpack(answer, "{s:s}", "full", &text) == 0) {
     rank->state = json_object_get(answer, "refused") ? RANK_REFUSED : RANK_FULL;
-    if (!*report->text) snprintf(report->text, sizeof report->text, "%s", text);
+    if (!*report->text) snprintf(report->text, sizeof report->text, "%s", reason_of(text));
   } else if (json_unpack(answer, "{s:s}", "unusable", &text) == 0) {
-    sf_rank_set_fail(set, report, SF_WORKER_UNUSABLE, "%s", text);
+    sf_rank_set_fail(set, report, SF_WORKER_UNUSABLE, "%s", reason_of(text));
   } else if (json_unpack(answer, "{s:s}", "error", &text) == 0) {
     rank->state = RANK_FAILED;
-    if (count_state(set, RANK_FAILED, NULL) == 1) snprintf(report->text, sizeof report->text, "%s", text);
+    if (count_state(set, RANK_FAILED, NULL) == 1) snprintf(report->text, sizeof report->text, "%s", reason_of(text));
   } else {
     sf_rank_set_fail(set, report, SF_WORKER_GARBLED, "the answer of rank %d has none of ok, refused, full, unusable and error: %.160s", r,
                      line);
