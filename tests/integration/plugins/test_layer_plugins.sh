@@ -112,12 +112,6 @@ run 1 fuzz --target "plugin:$plugins/layer_fault_hang.so" --cases 1 "${small[@]}
 check "a hang is a finding of its module" [ -e "$work/hang/hang-comm-mlp.linear_fc2.fwd@tp/min.json" ]
 
 # --- refusals -------------------------------------------------------------------------------------------------------------------
-target=plugin:$plugins/layer_refused.so
-REFUSED=unknown refuses "'mlp.conv3d' is no module" fuzz --target "$target" --cases 1 --out "$work/refused"
-REFUSED=field refuses "a case has no number 'layout.width'" fuzz --target "$target" --cases 1 --out "$work/refused"
-REFUSED=twice refuses "mlp and mlp.linear_fc2 replace the same module" fuzz --target "$target" --cases 1 --out "$work/refused"
-REFUSED=one-pass refuses "lacks forward or backward" fuzz --target "$target" --cases 1 --out "$work/refused"
-REFUSED=kind refuses "declares kind 9" fuzz --target "$target" --cases 1 --out "$work/refused"
 refuses "none of the values that are set" fuzz --target "plugin:$plugins/layer_row_sound.so" --set moe.experts=4 --cases 1 --out "$work/refused"
 refuses "none of the values that are set" fuzz --target "plugin:$plugins/layer_row_sound.so" --set precision.compute=fp8 --cases 1 --out "$work/refused"
 check "refusals leave nothing" [ ! -e "$work/refused" ]

@@ -45,12 +45,6 @@ run 1 fuzz --target "plugin:$plugins/model_fault_hang.so" --cases 1 "${small[@]}
 check "a hang: $(ls "$work/hang")" [ -e "$work/hang/hang-comm-model@none/min.json" ]
 
 # --- refusals -------------------------------------------------------------------------------------------------------------------
-target=plugin:$plugins/model_refused.so
-REFUSED=field refuses "a case has no number 'layout.width'" fuzz --target "$target" --cases 1 --out "$work/refused"
-REFUSED=never refuses "layout.zero is not for models" fuzz --target "$target" --cases 1 --out "$work/refused"
-REFUSED=empty refuses "layout.tp is never in 1..0" fuzz --target "$target" --cases 1 --out "$work/refused"
-REFUSED=run refuses "lacks its function" fuzz --target "$target" --cases 1 --out "$work/refused"
-REFUSED=two refuses "declares 2 models; 1 to 1 are taken" fuzz --target "$target" --cases 1 --out "$work/refused"
 refuses "none of the values that are set" fuzz --target "plugin:$plugins/model_sound.so" --set layout.cp=2 --cases 1 --out "$work/refused"
 check "refusals leave nothing" [ ! -e "$work/refused" ]
 

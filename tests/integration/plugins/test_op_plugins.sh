@@ -206,7 +206,7 @@ refuses "has no 'sub'" gate --corpus "$work/corpus" --cases 1 --target op:add --
 refuses "--set is not for operations" gate --cases 1 --target op:add --set count=3
 refuses "--base compares two programs shardfuzz" gate --cases 1 --target "$skipped" --base "$build"
 
-# --- refusals: exit 2 and one line ---------------------------------------------------------------------------------------------
+# --- refusals: exit 2 and one line (declarations: tests/hostile/plugins.c) ------------------------------------------------------
 one_line() { # WORD WHAT: all of stderr is one line with the word
   checks=$((checks + 1))
   [ "$(wc -l <"$work/stderr")" -eq 1 ] && grep -qF -- "$1" "$work/stderr" || fail "$2: expected one line with '$1', saw: $(head -c 400 "$work/stderr")"
@@ -218,9 +218,6 @@ refused() { # WORD TARGET
 }
 refused "plugin ABI 7" "plugin:$plugins/refused_abi.so"
 refused "has no function shardfuzz_plugin_get" "plugin:$plugins/refused_no_entry.so"
-refused "'conv3d'" "plugin:$plugins/refused_unknown.so"
-refused "operation gelu_fwd is declared twice" "plugin:$plugins/refused_twice.so"
-refused "no dimension 'columns'" "plugin:$plugins/refused_limit.so"
 refused "ended its process" "plugin:$plugins/refused_crash.so"
 refused "No such file" "plugin:$work/none.so"
 echo "no library" >"$work/text.so"
@@ -254,29 +251,4 @@ interrupted INT 130 --target "plugin:$plugins/fault_hang.so" --cases 600 --seed 
 is_json "0 < j['cases'] == j['passed'] < 600" True
 interrupted TERM 143 --target "plugin:$plugins/fault_hangs_later.so" --cases 1 --seed 1
 is_json "j['cases'], j['waiting']" "(0, 1)" # found, and not shrunk yet
-
-# --- files of cases ------------------------------------------------------------------------------------------------------------
-good=$work/tail_skipped/unwritten-add-out/min.json
-malformed() { # WORD PYTHON: a change of the document d
-  python3 -c "import json, sys; d = json.load(open('$good')); $2; json.dump(d, open('$work/bad.json', 'w'))"
-  run 2 replay "$work/bad.json" --json
-  one_line "$1" "$2"
-  check "nothing on stdout: $2" [ ! -s "$work/stdout" ]
-}
-malformed "case.width: no such field" "d['case']['width'] = 3"
-malformed "case.sed: no such field; did you mean seed?" "d['case']['sed'] = 3"
-malformed "expct: no such field; did you mean expect?" "d['expct'] = {}"
-malformed "case.count: not a value" "d['case']['count'] = 'three'"
-malformed "count: -1 is not within" "d['case']['count'] = -1"
-malformed "count: 1048577 is not within" "d['case']['count'] = 1048577"
-malformed "case.store: not a value" "d['case']['store'] = 'int4'"
-malformed "schema" "d['schema'] = 9"
-malformed "schema" "del d['schema']"
-malformed "extra: no such field" "d['extra'] = 1"
-malformed "operation" "d['operation'] = 'gemm'"
-malformed "target" "d['target'] = 'builtin'"
-malformed "case: an object" "d['case'] = []"
-malformed "is none of PASS, FINDING, INCONCLUSIVE, SKIP" "d['expect']['verdict'] = 'HANG'"
-malformed "expect.signature: of a finding" "d['expect']['verdict'] = 'PASS'"
-malformed "expect.note: no such field" "d['expect']['note'] = 'x'"
 finish

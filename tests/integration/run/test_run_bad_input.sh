@@ -18,81 +18,22 @@ refused() { # WORD ARGUMENT...
 # --- case files ------------------------------------------------------------------------------------------------
 mkdir "$work/cases"
 number=0
-malformed() { # REASON CONTENT [printf format]
+malformed() { # REASON CONTENT
   number=$((number + 1))
   local file
   file=$work/cases/$(printf '%02d' $number).json
-  printf "${3:-%s}" "$2" >"$file"
+  printf '%s' "$2" >"$file"
   run 2 replay "$file" --trace "$work/trace" --json
   one_line "case $number ($2)" "$file"
   checks=$((checks + 1))
   grep -qE -- "$1" "$work/stderr" || fail "case $number: no '$1' in: $(cat "$work/stderr")"
   check "case $number leaves nothing" [ ! -s "$work/stdout" -a ! -e "$work/trace" ]
 }
+# The documents are tests/hostile/cases.c; here is what only the program knows.
 malformed 'line 1' ''
-malformed 'line 1' '{'
-malformed 'line 1' '{"schema": 1'
-malformed 'line 1' '{"schema": 1} trailing'
-malformed 'line 1' '{"schema": 1,}'
-malformed 'line 1' "{'schema': 1}"
-malformed 'line 1' '{"schema": 01}'
-malformed 'line 1' '{"schema": 1, "seed": NaN}'
-malformed 'line 1' '{"schema": 1, "seed": +1}'
-malformed 'duplicate' '{"schema": 1, "seed": 1, "seed": 2}'
-malformed 'duplicate' '{"schema": 1, "model": {"layers": 1, "layers": 1}}'
-malformed 'line' '\x00\x01\x02' '%b'
-malformed 'line' '{"schema": 1, "target": {"name": "\xff\xfe"}}' '%b'
-malformed 'line' '\xef\xbb\xbf{"schema": 1}' '%b'
-malformed 'an array' '[]'
-malformed 'null' 'null'
-malformed 'a string' '"schema"'
-malformed 'an integer' '1'
-malformed 'schema: missing' '{}'
-malformed 'schema: 2' '{"schema": 2}'
-malformed 'schema: 0' '{"schema": 0}'
-malformed 'schema: expected an integer' '{"schema": "1"}'
-malformed 'schema: expected an integer' '{"schema": 1.0}'
-malformed 'sede: no such field' '{"schema": 1, "sede": 1}'
-malformed 'model.layer: no such field' '{"schema": 1, "model": {"layer": 1}}'
-malformed 'model: expected an object' '{"schema": 1, "model": 4}'
-malformed 'model: expected an object' '{"schema": 1, "model": null}'
-malformed 'layout: expected an object' '{"schema": 1, "layout": []}'
-malformed 'model.layers: no such field' '{"schema": 1, "model.layers": 1}'
-malformed 'seed: -1' '{"schema": 1, "seed": -1}'
-malformed 'line 1|too big' '{"schema": 1, "seed": 9223372036854775808}'
-malformed 'seed: expected an integer' '{"schema": 1, "seed": 1e3}'
-malformed 'seed: expected an integer' '{"schema": 1, "seed": true}'
-malformed 'mode: "both"' '{"schema": 1, "mode": "both"}'
-malformed 'mode: expected a name' '{"schema": 1, "mode": 0}'
-malformed 'model.layers: 0' '{"schema": 1, "model": {"layers": 0}}'
-malformed 'model.layers: 129' '{"schema": 1, "model": {"layers": 129}}'
-malformed 'model.bias: expected true or false' '{"schema": 1, "model": {"bias": 1}}'
-malformed 'model.kv_heads: 3 does not divide' '{"schema": 1, "model": {"heads": 4, "kv_heads": 3}}'
-malformed 'model.head_dim: 3 is no multiple of 2' '{"schema": 1, "model": {"head_dim": 3, "positions": "rotary"}}'
-malformed 'model.vocab: 16 is more than model.vocab_padded 8' '{"schema": 1, "model": {"vocab": 16}}'
-malformed 'precision.compute: "fp4"' '{"schema": 1, "precision": {"compute": "fp4"}}'
-malformed 'train.frozen: expected an array' '{"schema": 1, "train": {"frozen": "qkv"}}'
-malformed 'train.frozen: "qkv" is there twice' '{"schema": 1, "train": {"frozen": ["qkv", "qkv"]}}'
-malformed 'train.recompute_layers: 2 is more than' '{"schema": 1, "train": {"recompute_layers": 2}}'
-malformed 'layout.tp: 2 does not divide model.heads 1' '{"schema": 1, "layout": {"tp": 2}}'
-malformed 'layout.sp: needs layout.tp' '{"schema": 1, "layout": {"sp": true}}'
-malformed 'layout.pp: every stage needs a layer: layout.pp 2' '{"schema": 1, "layout": {"pp": 2}}'
-malformed 'layout.dp: 2 does not divide train.microbatches 1' '{"schema": 1, "layout": {"dp": 2}}'
-malformed '524280 is more than max_ranks 65536' '{"schema": 1, "train": {"microbatches": 65535}, "layout": {"dp": 65535, "tp": 8}, "model": {"heads": 8, "kv_heads": 8}}'
-malformed 'layout.cp: 4 does not divide model.seq 6' '{"schema": 1, "model": {"seq": 6}, "layout": {"cp": 2}}'
-malformed 'layout.order' '{"schema": 1, "layout": {"order": "tp-tp-ep-dp-pp"}}'
-malformed 'layout.order' '{"schema": 1, "layout": {"order": "tp-cp-ep-dp-pp-and-some-more"}}'
 malformed "there is no target 'nobody'" '{"schema": 1, "target": {"name": "nobody"}}'
-malformed 'target.name: empty' '{"schema": 1, "target": {"name": ""}}'
 malformed "there is no plant 'weeds'" '{"schema": 1, "plant": {"id": "weeds"}}'
-malformed 'plant.id: characters' '{"schema": 1, "plant": {"id": "../../x y"}}'
-malformed 'plant.id: longer' "{\"schema\": 1, \"plant\": {\"id\": \"$(printf 'x%.0s' {1..100})\"}}"
-malformed 'expect.verdict' '{"schema": 1, "expect": {"verdict": "MAYBE"}}'
-malformed 'expect.verdict' '{"schema": 1, "expect": {}}'
-malformed 'expect: expected an object' '{"schema": 1, "expect": "PASS"}'
-malformed 'expect.because: no such field' '{"schema": 1, "expect": {"verdict": "PASS", "because": "x"}}'
-malformed 'line' "$(printf '[%.0s' {1..5000})"
-check "at least forty kinds" [ "$number" -ge 40 ]
+malformed 'model.layer: no such field' '{"schema": 1, "model": {"layer": 1}}'
 
 head -c 2000000 /dev/zero | tr '\0' ' ' >"$work/large.json"
 mkfifo "$work/pipe.json"
@@ -102,7 +43,7 @@ ln -s "$work/loop.json" "$work/loop.json"
 echo '{"schema": 1}' >"$work/good.json"
 for command in "replay" "describe" "shrink -o $work/min.json"; do
   for file in "$work/missing.json" "$work" "$work/large.json" "$work/pipe.json" "$work/dangling.json" "$work/loop.json" "$work/plain/x.json" \
-    /dev/null "$work/cases/24.json"; do
+    /dev/null "$work/cases/04.json"; do
     refused "$file" $command "$file"
   done
 done
@@ -184,12 +125,7 @@ refused "mpirun" replay "$work/good.json" --backend mpi
 refused "there is no plant 'weeds'" replay "$work/good.json" --plant weeds
 refused "-o MIN.json" shrink "$work/good.json"
 
-# --- lists of known findings, corpora, bases -------------------------------------------------------------------
-for content in '' '{}' '[1]' '[{}]' '[{"signature": 1}]' '[{"signature": ""}]' '[{"signature": "a", "color": "red"}]' '[{"signature": "a", "note": 1}]' \
-  '[{"signature": "a", "case": {"schema": 2}}]' '[{"signature": "a"}' "[{\"signature\": \"$(printf 'x%.0s' {1..200})\"}]"; do
-  printf '%s' "$content" >"$work/known.json"
-  bad_fuzz "$work/known.json" --known "$work/known.json"
-done
+# --- lists of known findings (their contents: tests/hostile/lists.c), corpora, bases -------------------------------------------------------------------
 for file in "$work/missing.json" "$work" "$work/plain/x"; do bad_fuzz "$file" --known "$file"; done
 small=(gate --cases 1 --out "$out" --set model.layers=1)
 refused "$work/missing" "${small[@]}" --corpus "$work/missing"

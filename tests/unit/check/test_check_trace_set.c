@@ -1,8 +1,6 @@
 #include "tests/unit/check/trace_fixture.h"
 
 #define NAME "s0/mb0/fwd/act/m/0"
-#define HEAD "\"format\": 1, \"rank\": 0, \"ranks\": 1, \"mode\": \"e2e\""
-#define ONE(map) "{" HEAD ", \"tensors\": {\"" NAME "\": " map "}}"
 
 static const float values[4] = {0, 1, 2, 3};
 static const struct part one = {NAME, SF_F32, 2, {2, 2}, values, NULL};
@@ -15,76 +13,6 @@ static void assert_refused(const char *dir, const char *folder, const char *reas
   assert_int_equal(sf_trace_set_open(&set, path, &error), SF_EINPUT);
   if (strstr(error.text, reason) == NULL || strchr(error.text, '\n') != NULL) fail_msg("expected '%s', saw: %s", reason, error.text);
   assert_int_equal(set.ranks, -7);
-}
-
-static void test_trace_set_open_wrong_metadata_is_refused_with_a_reason(void **state) {
-  static const struct {
-    const char *meta, *reason;
-  } table[] = {
-      {NULL, "no metadata"},
-      {"", "metadata \"shardfuzz\""},
-      {"{", "metadata \"shardfuzz\""},
-      {"[]", "not an object"},
-      {"{}", "names no format"},
-      {"{\"format\": 2}", "format 2"},
-      {"{\"format\": \"1\"}", "names no format"},
-      {"{\"format\": 1, \"format\": 1}", "duplicate"},
-      {"{\"format\": 1, \"ranks\": 1, \"mode\": \"e2e\", \"tensors\": {}}", "rank 0"},
-      {"{\"format\": 1, \"rank\": 1, \"ranks\": 1}", "rank 0"},
-      {"{\"format\": 1, \"rank\": 0, \"ranks\": 0}", "ranks is no number"},
-      {"{\"format\": 1, \"rank\": 0, \"ranks\": 1000000000000}", "ranks is no number"},
-      {"{\"format\": 1, \"rank\": 0, \"ranks\": 1, \"mode\": \"both\"}", "mode"},
-      {"{" HEAD "}", "tensors is not an object"},
-      {"{" HEAD ", \"groups\": []}", "groups is not an object"},
-      {"{" HEAD ", \"groups\": {\"tp\": 2}}", "is no list of ranks with rank 0 in it"},
-      {"{" HEAD ", \"groups\": {\"tp\": []}}", "is no list of ranks with rank 0 in it"},
-      {"{" HEAD ", \"groups\": {\"tp\": [0, 1]}}", "is no list of ranks with rank 0 in it"},
-      {"{" HEAD ", \"groups\": {\"a name of more than thirty-one characters\": [0]}}", "with short names"},
-      {"{" HEAD ", \"tensors\": {}}", "missing from the metadata"},
-      {"{" HEAD ", \"tensors\": {\"" NAME "\": {}, \"s0/mb0/fwd/act/n/0\": {}}}", "metadata alone"},
-      {ONE("[]"), "not an object"},
-      {ONE("{\"shape\": 4}"), "shape is no array"},
-      {ONE("{\"shape\": [1,1,1,1,1,1,1,1,1]}"), "shape is no array"},
-      {ONE("{\"shape\": [-2, 2]}"), "no size"},
-      {ONE("{\"shape\": [2.0, 2]}"), "no size"},
-      {ONE("{\"shape\": [4294967296, 4294967296]}"), "too many elements"},
-      {ONE("{\"shape\": [3, 2]}"), "differ in shape"},
-      {ONE("{\"shape\": [4, 1]}"), "differ in shape"},
-      {ONE("{\"index\": [[[0, 2]]]}"), "one list for each dimension"},
-      {ONE("{\"index\": {}}"), "one list for each dimension"},
-      {ONE("{\"index\": [[[0, 2]], 3]}"), "no list"},
-      {ONE("{\"index\": [[[0, 2]], [3]]}"), "neither"},
-      {ONE("{\"index\": [[[0, 2]], [[0]]]}"), "neither"},
-      {ONE("{\"index\": [[[0, 2]], [[0, 2, 1, 1]]]}"), "neither"},
-      {ONE("{\"index\": [[[0, 2]], [[0, -2]]]}"), "neither"},
-      {ONE("{\"index\": [[[0, 2]], [[1, 2]]]}"), "leaves the shape"},
-      {ONE("{\"flat\": [0, 4]}"), "differ in size"},
-      {ONE("{\"flat\": [0, 5]}"), "leaves the box"},
-      {ONE("{\"flat\": 4}"), "flat is not"},
-  };
-  for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-    rank_write_raw(*state, "t", 0, &one, 1, table[i].meta);
-    assert_refused(*state, "t", table[i].reason);
-  }
-}
-
-static void test_trace_set_open_names_that_are_none_are_refused(void **state) {
-  static const char *const names[] = {"x",
-                                      "s0/mb0/fwd/act/m",
-                                      "s0/mb0/fwd/act//0",
-                                      "s/mb0/fwd/act/m/0",
-                                      "s0/mb/fwd/act/m/0",
-                                      "s0/mb0/forward/act/m/0",
-                                      "s0/mb0/fwd/acts/m/0",
-                                      "s0/mb0/fwd/act/m/",
-                                      "s0/mb0/fwd/act/m/x",
-                                      "s0/mb0/fwd/act/m/0x",
-                                      "s0/mb0/fwd/act/0"};
-  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-    const struct part part = {names[i], SF_F32, 2, {2, 2}, values, NULL};
-    rank_write(*state, "t", 0, 1, "e2e", &part, 1);
-    assert_refused(*state, "t", "its name is not");
-  }
 }
 
 static void test_trace_set_open_wrong_sets_of_ranks_are_refused(void **state) {
@@ -173,8 +101,6 @@ static void test_trace_name_module_is_the_same_in_all_layers(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      FOLDER_TEST(test_trace_set_open_wrong_metadata_is_refused_with_a_reason),
-      FOLDER_TEST(test_trace_set_open_names_that_are_none_are_refused),
       FOLDER_TEST(test_trace_set_open_wrong_sets_of_ranks_are_refused),
       FOLDER_TEST(test_trace_set_open_keeps_order_shapes_and_lowest_ranks_type),
       FOLDER_TEST(test_trace_set_open_any_failing_allocation_gives_no_memory),

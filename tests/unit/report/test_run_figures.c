@@ -1,5 +1,5 @@
 /* Figures of findings: texts of others stay texts, and the pictures show what the evidence has. */
-#include "tests/unit/hostile.h"
+#include "tests/hostile/texts.h"
 #include "tests/unit/run/run_fixture.h"
 
 #include "harness/run/figures/case_report.h"

@@ -1,5 +1,5 @@
 /* Pictures of pages: colours that can be read, texts that fit, markup that nobody can add to. */
-#include "tests/unit/hostile.h"
+#include "tests/hostile/texts.h"
 
 #include "harness/base/sinks.h"
 #include "harness/run/plot/chart.h"

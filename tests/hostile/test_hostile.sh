@@ -3,7 +3,7 @@
 source tests/integration/common.bash
 
 launch=(--launcher "$PWD/tests/integration/launch_ranks.sh {n}")
-hostile="worker:python3 -S tests/integration/frameworks/hostile_worker.py"
+hostile="worker:python3 -S tests/hostile/worker.py"
 
 # --- names that do not fit -------------------------------------------------------------------------------------------
 # Each name is a module of its own: a signature, a folder and a known entry of its own.
@@ -73,7 +73,7 @@ hostile_run 2 fuzz --target "$(printf 'op:\033\n::error::forged')"
 # The lines that replay a finding, in its report and while the campaign runs, are for a shell, and start the worker.
 replays() { # LINE
   local line=${1/' shardfuzz replay'/' "$SHARDFUZZ" replay'} # the folder's name may have shardfuzz in it
-  check "the replay line names the worker" grep -qF "worker:python3 -S tests/integration/frameworks/hostile_worker.py" <<<"$line"
+  check "the replay line names the worker" grep -qF "worker:python3 -S tests/hostile/worker.py" <<<"$line"
   checks=$((checks + 1))
   (eval "$line" >"$work/stderr" 2>&1); [ $? = 1 ] || fail "the replay line: $line"
   check "the replay shows the finding" grep -q '^verdict      FINDING (crash)' "$work/stderr"

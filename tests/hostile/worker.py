@@ -3,7 +3,7 @@ import os
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../targets/samples"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../targets/samples"))
 import worker_mlp  # noqa: E402
 
 EVIL = "\x1b[31m<img src=x>`|\n::error::forged\r##[error]forged\u009b\u202e'; touch forged; '"

@@ -1,6 +1,6 @@
 /* Texts of others that no report may show as they are, and what every line for people must keep to. */
-#ifndef SF_TESTS_HOSTILE_H
-#define SF_TESTS_HOSTILE_H
+#ifndef TESTS_HOSTILE_TEXTS_H
+#define TESTS_HOSTILE_TEXTS_H
 
 #include "harness/base/utf8.h"
 

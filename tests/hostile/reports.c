@@ -1,19 +1,20 @@
 /* Texts of others through every report: nothing of theirs is more than text. */
-#include "tests/unit/hostile.h"
+#include "tests/hostile/hostile.h"
 #include "tests/unit/run/run_fixture.h"
 
 #include "harness/base/sinks.h"
 #include "harness/run/campaign/finding_files.h"
 #include "harness/run/campaign/signatures.h"
+#include "harness/run/campaign/standing.h"
 #include "harness/run/commands/check_report.h"
 #include "harness/run/commands/describe.h"
 #include "harness/run/commands/report_json.h"
 #include "harness/run/gate/gate.h"
 #include "harness/run/opfuzz/op_report.h"
+#include "harness/run/store/store.h"
 #include "harness/run/support/json.h"
 
 #include <jansson.h>
-#include <libxml/xmlreader.h>
 
 /* Every field of others in an outcome is this text. */
 static struct sf_outcome outcome_of(const struct sf_case *c, const char *text) {
@@ -32,19 +33,6 @@ static struct sf_outcome outcome_of(const struct sf_case *c, const char *text) {
   snprintf(other->module, sizeof other->module, "%s", text);
   snprintf(other->text, sizeof other->text, "%s", text);
   return outcome;
-}
-
-/* What the shell makes of a line that was printed: its last word. */
-static void assert_last_word(const char *line, size_t length, const char *expected) {
-  struct sf_text command = {0};
-  char seen[1024] = "";
-  sf_text_append(&command, "set -- %.*s; shift $(($# - 1)); printf %%s \"$1\"", (int)length, line);
-  FILE *shell = popen(command.data, "r");
-  assert_non_null(shell);
-  assert_true(fread(seen, 1, sizeof seen - 1, shell) < sizeof seen);
-  assert_int_equal(pclose(shell), 0);
-  assert_string_equal(seen, expected);
-  sf_text_destroy(&command);
 }
 
 static bool is_one_of(const char *line, const char *const *labels, size_t count) {
@@ -75,9 +63,10 @@ static void test_finding_report_any_text_forges_no_line(void **state) {
     for (const char *line = report; *line; line = strchr(line, '\n') + 1)
       if (!is_one_of(line, labels, sizeof labels / sizeof labels[0])) fail_msg("a line of others in:\n%s", report);
     const char *replay = strstr(report, "replay       ") + strlen("replay       ");
-    assert_last_word(replay, strcspn(replay, "\n"), hostile_texts[i]);
+    law_last_word(replay, strcspn(replay, "\n"), hostile_texts[i]);
     sf_text_destroy(&options);
     sf_free(report);
+    hostile_try(HOSTILE_NAME);
   }
 }
 
@@ -89,9 +78,10 @@ static void test_replay_append_any_path_shell_gives_it_back(void **state) {
     sf_text_append(&path, "/%s", hostile_texts[i]);
     sf_replay_append(&line, path.data, NULL, 4);
     assert_lines(line.data);
-    assert_last_word(line.data, line.length, path.data);
+    law_last_word(line.data, line.length, path.data);
     sf_text_destroy(&line);
     sf_text_destroy(&path);
+    hostile_try(HOSTILE_NAME);
   }
 }
 
@@ -106,8 +96,9 @@ static void test_replay_append_any_folder_shell_gives_it_back(void **state) {
     const char *end = line.data;
     for (const char *at = line.data; (at = strstr(at, " && ")) != NULL; at++) end = at;
     assert_true(end > line.data);
-    assert_last_word(line.data, (size_t)(end - line.data), hostile_texts[i]);
+    law_last_word(line.data, (size_t)(end - line.data), hostile_texts[i]);
     sf_text_destroy(&line);
+    hostile_try(HOSTILE_NAME);
   }
 }
 
@@ -124,6 +115,7 @@ static void test_signatures_text_any_signature_has_one_line(void **state) {
     assert_lines(text.data);
     assert_int_equal(line_count(text.data), 2);
     sf_text_destroy(&text);
+    hostile_try(HOSTILE_NAME);
   }
 }
 
@@ -149,101 +141,140 @@ static void gate_make(struct gate_of *gate, const char *text) {
   snprintf(gate->result.campaign.summary.inconclusive_reason, sizeof gate->result.campaign.summary.inconclusive_reason, "%s", text);
 }
 
-/* Blanks what code spans and fenced blocks hold, as CommonMark finds them. */
-static void blank_code(char *summary) {
-  for (char *at = summary; *at != '\0';) {
-    const size_t fence = strspn(at, "`");
-    char *end = at + fence;
-    if (fence == 0) {
-      at++;
-      continue;
-    }
-    while (*end != '\0' && strspn(end, "`") != fence) end += strspn(end, "`") + (*end != '`');
-    if (*end == '\0') fail_msg("code without an end: %.80s", at);
-    for (char *inside = at; inside < end + fence; inside++) {
-      if (fence < 3 && *inside == '\n') fail_msg("a span of several lines: %.80s", at);
-      if (*inside == '|' && inside[-1] != '\\' && fence < 3) fail_msg("a bar that ends a cell: %.80s", at);
-    }
-    for (; at < end + fence; at++)
-      if (*at != '\n') *at = ' ';
-  }
+/* The report in every format that it has: each keeps the law of its readers. */
+static void check_formats(const struct sf_report *report) {
+  struct sf_text out[6] = {0};
+  assert_int_equal(sf_report_append_summary(&out[0], report), SF_OK);
+  law_markdown_page(out[0].data);
+  assert_int_equal(sf_report_append_junit(&out[1], report), SF_OK);
+  assert_int_equal(law_xml(out[1].data, "testcase testsuites testsuite failure error properties property"), 3);
+  assert_int_equal(sf_report_append_sarif(&out[2], report), SF_OK);
+  json_t *sarif = law_json_text(out[2].data);
+  const json_t *results = json_object_get(json_array_get(json_object_get(sarif, "runs"), 0), "results");
+  const bool has_nothing = report->nothing.data != NULL; /* then the campaign is an item that people see too */
+  assert_int_equal(json_array_size(results), 2 + has_nothing);
+  json_decref(sarif);
+  assert_int_equal(sf_report_append_annotations(&out[3], report), SF_OK);
+  law_annotations(out[3].data, 2 + has_nothing);
+  assert_int_equal(sf_report_append_codequality(&out[4], report), SF_OK);
+  json_t *issues = law_json_text(out[4].data);
+  assert_int_equal(json_array_size(issues), 2 + has_nothing);
+  json_decref(issues);
+  assert_int_equal(sf_report_append_html(&out[5], report), SF_OK);
+  law_xml(out[5].data,
+          "section html head meta title style body main header h1 h2 h3 p span table tr th td a details summary pre dl dt dd footer");
+  for (size_t i = 0; i < sizeof out / sizeof out[0]; i++) sf_text_destroy(&out[i]);
 }
 
-/* What is left when code is taken away is ours. */
-static void assert_only_ours(char *summary) {
-  static const char *const tags[] = {"<details>", "</details>", "<summary>", "</summary>"};
-  blank_code(summary);
-  for (const char *at = summary; (at = strchr(at, '<')) != NULL; at++)
-    if (!is_one_of(at, tags, sizeof tags / sizeof tags[0])) fail_msg("HTML of others at %.40s", at);
-  if (strpbrk(summary, "`[]()!@~$\\\"'&")) fail_msg("text of others in %s", summary);
-  for (const char *line = summary; *line; line = strchr(line, '\n') + 1) {
-    int bars = 0;
-    for (const char *at = line; *at != '\n'; at++) bars += *at == '|';
-    if (bars != 0 && bars != 4) fail_msg("a cell of others in %.80s", line);
-  }
-}
-
-static void write_report(const struct sf_gate_result *result, const struct sf_report_paths *paths) {
-  struct sf_report report = {0};
-  sf_gate_report(&report, result, &(struct sf_gate_identity){.seed = 1, .seed_from = "--seed"});
-  assert_int_equal(sf_report_write(&report, paths, NULL), SF_OK);
-  sf_report_destroy(&report);
-}
-
-static void test_gate_summary_any_text_stays_in_its_cell(void **state) {
+static void test_gate_report_any_text_is_text_in_every_format(void **state) {
   static struct gate_of gate;
-  char path[256];
-  snprintf(path, sizeof path, "%s/summary.md", (char *)*state);
+  (void)state;
   for (int i = 0; i < HOSTILE_COUNT; i++) {
-    struct sf_bytes bytes = {0};
+    struct sf_report report = {0};
+    struct sf_gate_identity identity = {.seed = 1, .seed_from = "--seed"};
+    snprintf(identity.commit, sizeof identity.commit, "%s", "0123abcd");
     gate_make(&gate, hostile_texts[i]);
-    write_report(&gate.result, &(struct sf_report_paths){.summary = path});
-    assert_int_equal(sf_bytes_read_file(&bytes, path, 1 << 20, NULL), SF_OK);
-    assert_lines((char *)bytes.data);
-    assert_only_ours((char *)bytes.data);
-    sf_bytes_destroy(&bytes);
+    sf_gate_report(&report, &gate.result, &identity);
+    check_formats(&report);
+    sf_report_destroy(&report);
+    hostile_try(HOSTILE_NAME);
   }
 }
 
-static void test_gate_junit_any_text_is_well_formed(void **state) {
-  static struct gate_of gate;
+/* --- the store, and what is told of a campaign ----------------------------------------------------------------------- */
+
+struct same {
+  const char *text;
+  int32_t count;
+};
+
+static enum sf_status assert_same(void *context, const struct sf_store_finding *finding) {
+  struct same *same = context;
+  assert_string_equal(finding->signature, same->text);
+  assert_string_equal(finding->what, same->text);
+  assert_string_equal(finding->report, same->text);
+  assert_string_equal(finding->case_json, same->text);
+  same->count++;
+  return SF_OK;
+}
+
+/* A store keeps what it is given, byte for byte, and stays sound; who shows it makes it safe. */
+static void test_store_any_text_comes_back_as_it_was(void **state) {
+  static const char *const features[] = {"moe"};
   char path[256];
-  snprintf(path, sizeof path, "%s/junit.xml", (char *)*state);
+  (void)state;
+  snprintf(path, sizeof path, "%s/store.sqlite", (char *)*state);
   for (int i = 0; i < HOSTILE_COUNT; i++) {
-    int cases = 0;
-    gate_make(&gate, hostile_texts[i]);
-    write_report(&gate.result, &(struct sf_report_paths){.junit = path});
-    xmlTextReaderPtr reader = xmlReaderForFile(path, NULL, XML_PARSE_NONET);
-    assert_non_null(reader);
-    int read = 0;
-    while ((read = xmlTextReaderRead(reader)) == 1) {
-      if (xmlTextReaderNodeType(reader) != XML_READER_TYPE_ELEMENT) continue;
-      const char *name = (const char *)xmlTextReaderConstName(reader);
-      assert_true(strstr("testsuites testsuite testcase failure error properties property", name) != NULL);
-      cases += strcmp(name, "testcase") == 0;
-    }
-    assert_int_equal(read, 0);
-    assert_int_equal(cases, 3);
-    xmlFreeTextReader(reader);
+    const char *text = hostile_texts[i];
+    if (!*text) continue; /* nothing, to a store */
+    const struct sf_store_options options = {
+        .path = path, .mode = SF_STORE_CREATE, .campaign = "seed=7\n", .feature_names = features, .feature_count = 1};
+    struct sf_store *store = NULL;
+    struct same same = {.text = text};
+    int64_t first = 0, count = 0;
+    struct sf_error error = {SF_OK, ""};
+    if (sf_store_open(&store, &options, &error) != SF_OK) fail_msg("%s", error.text);
+    assert_int_equal(sf_store_lease(store, &first, &count, 1, 1, NULL), SF_OK);
+    const struct sf_store_verdict verdict = {.verdict = SF_VERDICT_FINDING,
+                                             .cls = SF_CLASS_CRASH,
+                                             .shrink_key = text,
+                                             .signature = text,
+                                             .label = text,
+                                             .module = text,
+                                             .rank = -1,
+                                             .ranks = 1,
+                                             .layers = 1,
+                                             .unjudged = text,
+                                             .reason = text};
+    const struct sf_store_finding finding = {.signature = text,
+                                             .shrink_key = text,
+                                             .what = text,
+                                             .case_json = text,
+                                             .min_json = text,
+                                             .report = text,
+                                             .shown = text,
+                                             .steps = text,
+                                             .contrast = text};
+    assert_int_equal(sf_store_add_verdict(store, &verdict, NULL), SF_OK);
+    assert_int_equal(sf_store_add_finding(store, &finding, NULL), SF_OK);
+    assert_int_equal(sf_store_commit(store, NULL), SF_OK);
+    sf_store_close(store);
+    struct sf_store_options again = options;
+    again.mode = SF_STORE_READ;
+    if (sf_store_open(&store, &again, &error) != SF_OK) fail_msg("%s", error.text);
+    assert_int_equal(sf_store_each_finding(store, assert_same, &same, NULL), SF_OK);
+    assert_int_equal(same.count, 1);
+    sf_store_close(store);
+    sf_store_remove_files(path);
+    hostile_try(HOSTILE_NAME);
+  }
+}
+
+static void test_standing_any_text_keeps_to_its_line_and_label(void **state) {
+  (void)state;
+  for (int i = 0; i < HOSTILE_COUNT; i++) {
+    const char *text = hostile_texts[i];
+    struct sf_standing standing = sf_standing_unknown();
+    struct sf_screen_line lines[SF_STANDING_LINES];
+    struct sf_text metrics = {0}, line = {0};
+    standing.cases = 3, standing.seed = 1, standing.findings = 1, standing.newest_case = 2, standing.newest_at = 1;
+    snprintf(standing.target, sizeof standing.target, "%s", text);
+    snprintf(standing.newest, sizeof standing.newest, "%s", text);
+    snprintf(standing.host, sizeof standing.host, "%s", text);
+    sf_standing_prometheus(&metrics, &standing, text);
+    law_prometheus(metrics.data);
+    law_json(sf_json_of_standing(&standing));
+    const int32_t count = sf_standing_screen(lines, &standing, text, 1000);
+    for (int32_t k = 0; k < count; k++) sf_line_append(&line, "%s %s\n", lines[k].label, lines[k].text);
+    assert_lines(line.data);
+    assert_int_equal(line_count(line.data), count);
+    sf_text_destroy(&metrics);
+    sf_text_destroy(&line);
+    hostile_try(HOSTILE_NAME);
   }
 }
 
 /* --- JSON -------------------------------------------------------------------------------------------------------- */
-
-/* Takes the value. One line, ASCII, and the same value again. */
-static void assert_json(json_t *value) {
-  struct sf_text line = {0};
-  assert_non_null(value);
-  assert_int_equal(sf_json_append(&line, value, JSON_COMPACT), SF_OK);
-  assert_lines(line.data);
-  assert_int_equal(line_count(line.data), 0);
-  for (const char *at = line.data; *at; at++) assert_true(*at >= 0x20 && *at < 0x7f);
-  json_t *again = json_loads(line.data, JSON_REJECT_DUPLICATES, NULL);
-  assert_true(json_equal(value, again));
-  json_decref(again);
-  json_decref(value);
-  sf_text_destroy(&line);
-}
 
 static void test_json_any_text_is_one_line_that_parses(void **state) {
   static struct gate_of gate;
@@ -259,10 +290,11 @@ static void test_json_any_text_is_one_line_that_parses(void **state) {
     shrunk = (struct sf_job_result){.min = c, .min_outcome = outcome};
     gate_make(&gate, hostile_texts[i]);
     gate.result.campaign.summary.cases = 1;
-    assert_json(sf_json_of_outcome(&outcome, &c));
-    assert_json(sf_json_of_gate(&gate.result));
-    assert_json(sf_json_of_campaign(&gate.result.campaign, &signatures));
-    assert_json(sf_json_of_shrink(&shrunk, &c, hostile_texts[i]));
+    law_json(sf_json_of_outcome(&outcome, &c));
+    law_json(sf_json_of_gate(&gate.result));
+    law_json(sf_json_of_campaign(&gate.result.campaign, &signatures));
+    law_json(sf_json_of_shrink(&shrunk, &c, hostile_texts[i]));
+    hostile_try(HOSTILE_NAME);
   }
 }
 
@@ -294,15 +326,8 @@ static void check_all(const char *name, const char *text) {
   assert_lines(seen);
   assert_int_equal(line_count(seen), 8 + 3);
   free(seen);
-  struct sf_text line = {0};
-  json_t *json = sf_json_of_check(&report, &candidate);
-  assert_int_equal(sf_json_append(&line, json, JSON_COMPACT), SF_OK);
-  json_decref(json);
-  assert_lines(line.data);
-  json_t *value = json_loads(line.data, JSON_REJECT_DUPLICATES, NULL);
-  assert_non_null(value);
-  json_decref(value);
-  sf_text_destroy(&line);
+  law_json(sf_json_of_check(&report, &candidate));
+  hostile_try(HOSTILE_NAME);
 }
 
 static void test_check_reports_any_name_and_text_keep_to_their_lines(void **state) {
@@ -334,9 +359,10 @@ static void test_op_report_any_text_keeps_to_its_line(void **state) {
     assert_lines(report);
     assert_int_equal(line_count(report), 7);
     const char *replay = strstr(report, "replay       ") + strlen("replay       ");
-    assert_last_word(replay, strcspn(replay, "\n"), path.data);
+    law_last_word(replay, strcspn(replay, "\n"), path.data);
     sf_text_destroy(&path);
     sf_free(report);
+    hostile_try(HOSTILE_NAME);
   }
 }
 
@@ -358,21 +384,23 @@ static void test_describe_and_errors_any_text_keep_to_their_lines(void **state) 
     assert_lines(text.data);
     assert_non_null(strstr(text.data, "\nx"));
     sf_text_destroy(&text);
+    hostile_try(HOSTILE_NAME);
   }
 }
 
-int main(void) {
+int hostile_run_reports(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_finding_report_any_text_forges_no_line),
       cmocka_unit_test(test_replay_append_any_path_shell_gives_it_back),
       cmocka_unit_test(test_replay_append_any_folder_shell_gives_it_back),
       cmocka_unit_test(test_signatures_text_any_signature_has_one_line),
-      FOLDER_TEST(test_gate_summary_any_text_stays_in_its_cell),
-      FOLDER_TEST(test_gate_junit_any_text_is_well_formed),
+      cmocka_unit_test(test_gate_report_any_text_is_text_in_every_format),
+      FOLDER_TEST(test_store_any_text_comes_back_as_it_was),
+      cmocka_unit_test(test_standing_any_text_keeps_to_its_line_and_label),
       cmocka_unit_test(test_json_any_text_is_one_line_that_parses),
       cmocka_unit_test(test_check_reports_any_name_and_text_keep_to_their_lines),
       cmocka_unit_test(test_op_report_any_text_keeps_to_its_line),
       cmocka_unit_test(test_describe_and_errors_any_text_keep_to_their_lines),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests_name("hostile/reports", tests, NULL, NULL);
 }
