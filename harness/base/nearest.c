@@ -38,6 +38,8 @@ void sf_nearest_offer(struct sf_nearest *nearest, const char *known) {
   if (word_length == 0 || word_length > SF_NEAREST_LETTERS || known_length > SF_NEAREST_LETTERS) return;
   const bool begins = word_length >= 3 && strncmp(known, nearest->word, word_length) == 0;
   const int32_t longer = (int32_t)(word_length > known_length ? word_length : known_length);
+  const int32_t apart = longer - (int32_t)(word_length < known_length ? word_length : known_length); /* at least so many letters */
+  if (!begins && apart > longer / 3) return;
   const int32_t distance = begins ? 1 : distance_of(nearest->word, (int32_t)word_length, known, (int32_t)known_length);
   if (distance > longer / 3 || distance >= nearest->distance) return;
   memcpy(nearest->best, known, known_length + 1);
