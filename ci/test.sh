@@ -6,7 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 export PIP_COMPILE=0 # pip compiles all of a package, Python the tenth that it imports, once
 unset PYTHONDONTWRITEBYTECODE
-fuzz_seconds=10 # for each libFuzzer entry
+fuzz_seconds=6 # for each libFuzzer entry
 all=0
 for argument in "$@"; do
   case $argument in
@@ -116,7 +116,7 @@ fuzz_entry() { # NAME
     tail -n 60 "build-fuzz/$1.log" >&2
     return 1
   fi
-  echo "-- $1"$'\n'"$(grep -E 'stat::number_of_executed_units|DONE' "build-fuzz/$1.log")"
+  echo "-- $1"$'\n'"$(grep -E 'stat::number_of_executed_units|stat::executed_bytes|DONE' "build-fuzz/$1.log")"
 }
 stage_fuzz_run() {
   local entries i entry process processes failed=0
