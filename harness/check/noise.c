@@ -41,14 +41,25 @@ static enum sf_status read_metadata(struct sf_noise_file *noise, const char *pat
 
 static int64_t head_of(const struct sf_noise_file *noise) { return noise->format == 1 ? SF_NOISE_ALONG : SF_NOISE_ROWS; }
 
+/* Reads numbers of a vector: norms, which may be infinite or NaN where the reference's values are. */
+static enum sf_status read_norms(double *out, const struct sf_noise_file *noise, const struct sf_st_entry *vector, int64_t first,
+                                 int64_t count, struct sf_error *error) {
+  const enum sf_status status = sf_st_load(out, &noise->file, vector, first, count, error);
+  for (int64_t i = 0; status == SF_OK && i < count; i++)
+    if (out[i] < 0)
+      return sf_error_set(error, SF_EINPUT, "%s: tensor \"%.160s\": a noise level is negative; make the file anew: shardfuzz noise",
+                          noise->file.path, vector->name);
+  return status;
+}
+
 enum sf_status sf_noise_head(double *out, const struct sf_noise_file *noise, const struct sf_st_entry *vector, struct sf_error *error) {
   out[SF_NOISE_ALONG] = 0;
-  return sf_st_load(out, &noise->file, vector, 0, head_of(noise), error);
+  return read_norms(out, noise, vector, 0, head_of(noise), error);
 }
 
 enum sf_status sf_noise_rows(double *out, const struct sf_noise_file *noise, const struct sf_st_entry *vector, int64_t row, int64_t count,
                              struct sf_error *error) {
-  return sf_st_load(out, &noise->file, vector, head_of(noise) + row, count, error);
+  return read_norms(out, noise, vector, head_of(noise) + row, count, error);
 }
 
 static enum sf_status fits(const struct sf_noise_file *noise, const char *path, const struct sf_trace_set *reference,

@@ -18,7 +18,8 @@ struct sf_noise_file {
  * file when there is none. */
 enum sf_status sf_noise_open(struct sf_noise_file *out, const char *path, const struct sf_trace_set *reference,
                              struct sf_error *error) SF_MUST_USE;
-/* The numbers of a tensor that stand before those of its rows, and `count` of its rows' from `row` on. out: [SF_NOISE_ROWS], [count]. */
+/* The numbers of a tensor that stand before those of its rows, and `count` of its rows' from `row` on. out: [SF_NOISE_ROWS], [count].
+ * SF_EINPUT: one is negative, or the file has become shorter. */
 enum sf_status sf_noise_head(double *out, const struct sf_noise_file *noise, const struct sf_st_entry *vector,
                              struct sf_error *error) SF_MUST_USE;
 enum sf_status sf_noise_rows(double *out, const struct sf_noise_file *noise, const struct sf_st_entry *vector, int64_t row, int64_t count,

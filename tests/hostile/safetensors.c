@@ -133,7 +133,7 @@ static void test_safetensors_with_any_byte_changed_are_refused_or_other_files(vo
   for (size_t at = 0; at < size_bytes - 8; at += SF_STRIDE) {
     const unsigned char kept = file[at];
     for (size_t i = 0; i < sizeof bytes + 8; i++) {
-      file[at] = i < 8 ? (unsigned char)(kept ^ 1u << i) : bytes[i - 8];
+      file[at] = (unsigned char)(i < 8 ? kept ^ 1u << i : bytes[i - 8]);
       if (file[at] != kept) try_file(file, size_bytes, NULL);
     }
     file[at] = kept;

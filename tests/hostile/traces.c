@@ -6,6 +6,8 @@
 
 #include "harness/check/noise.h"
 
+#include <math.h>
+
 #define NAME "s0/mb0/fwd/act/m/0"
 #define HEAD "\"format\": 1, \"rank\": 0, \"ranks\": 1, \"mode\": \"e2e\""
 #define ONE(map) "{" HEAD ", \"tensors\": {\"" NAME "\": " map "}}"
@@ -235,6 +237,31 @@ static void test_noise_files_of_something_else_are_refused(void **state) {
   }
 }
 
+static void test_noise_numbers_that_are_negative_are_refused_when_they_are_read(void **state) {
+  static const double wrong[] = {-1, -1e-300, -HUGE_VAL};
+  char path[128];
+  (void)state;
+  snprintf(path, sizeof path, "%s/noise.safetensors", folder);
+  for (int at = 0; at < 6 * 3; at++) {
+    double numbers[6];
+    struct sf_noise_file noise;
+    struct sf_error error = {SF_OK, ""};
+    write_file(path, NAME, "F64", 8, "[6]", 6, "{\"format\": 2, \"draws\": 3}");
+    FILE *to = fopen(path, "r+b");
+    assert_int_equal(fseek(to, 8 * (at % 6 - 6), SEEK_END), 0);
+    fwrite(&wrong[at / 6], sizeof wrong[0], 1, to);
+    assert_int_equal(fclose(to), 0);
+    assert_int_equal(sf_noise_open(&noise, path, &reference, &error), SF_OK);
+    const struct sf_st_entry *vector = sf_st_find(&noise.file.file, NAME);
+    enum sf_status status = sf_noise_head(numbers, &noise, vector, &error);
+    if (status == SF_OK) status = sf_noise_rows(numbers, &noise, vector, 0, 2, &error);
+    law_refusal(status, &error, path);
+    assert_non_null(strstr(error.text, "is negative"));
+    sf_noise_close(&noise);
+    hostile_try(HOSTILE_TRACE);
+  }
+}
+
 static int setup(void **state) {
   char path[160];
   struct sf_error error = {SF_OK, ""};
@@ -260,6 +287,7 @@ int hostile_run_traces(void) {
       cmocka_unit_test(test_trace_members_with_values_that_they_may_not_have_are_refused),
       cmocka_unit_test(test_traces_with_names_that_are_none_are_refused),
       cmocka_unit_test(test_noise_files_of_something_else_are_refused),
+      cmocka_unit_test(test_noise_numbers_that_are_negative_are_refused_when_they_are_read),
   };
   return cmocka_run_group_tests_name("hostile/traces", tests, setup, teardown);
 }
