@@ -227,35 +227,42 @@ static enum sf_status find_group(struct sf_trace_group **out, const struct readi
   return SF_OK;
 }
 
-/* Reads this rank's group: its lowest rank and its size. False if it is not a list of ranks that contains this rank. */
-static bool read_group(int32_t *lowest, int32_t *size, const struct reading *r, const json_t *ranks) {
-  bool is_in = false;
+/* Reads this rank's group: its lowest rank and its size. False if it is not a list of different ranks that contains this rank. seen:
+ * [ranks], all false; again so where the list is one. */
+static bool read_group(int32_t *lowest, int32_t *size, bool *seen, const struct reading *r, const json_t *ranks) {
   int64_t rank;
+  if (json_array_size(ranks) > (size_t)r->set->ranks) return false;
   *lowest = r->rank;
   *size = (int32_t)json_array_size(ranks);
   for (int32_t i = 0; i < *size; i++) {
-    if (!read_integer(&rank, json_array_get(ranks, (size_t)i)) || rank >= r->set->ranks) return false;
-    is_in |= rank == r->rank;
+    if (!read_integer(&rank, json_array_get(ranks, (size_t)i)) || rank >= r->set->ranks || seen[rank]) return false;
+    seen[rank] = true;
     if (rank < *lowest) *lowest = (int32_t)rank;
   }
+  const bool is_in = seen[r->rank];
+  for (int32_t i = 0; i < *size; i++) seen[json_integer_value(json_array_get(ranks, (size_t)i))] = false;
   return is_in;
 }
 
 static enum sf_status read_groups(const struct reading *r, json_t *groups) {
   const char *name;
   json_t *ranks;
-  if (groups != NULL && !json_is_object(groups)) return sf_error_set(r->error, SF_EINPUT, "%s: groups is not an object", r->path);
+  if (groups == NULL) return SF_OK;
+  if (!json_is_object(groups)) return sf_error_set(r->error, SF_EINPUT, "%s: groups is not an object", r->path);
+  bool *seen = sf_alloc((size_t)r->set->ranks * sizeof *seen);
+  enum sf_status status = seen != NULL ? SF_OK : sf_error_set(r->error, SF_ENOMEM, "%s: out of memory", r->path);
   json_object_foreach(groups, name, ranks) {
     struct sf_trace_group *group = NULL;
-    int32_t lowest, size;
-    const enum sf_status status = find_group(&group, r, name);
-    if (status != SF_OK) return status;
-    if (!read_group(&lowest, &size, r, ranks))
-      return sf_error_set(r->error, SF_EINPUT, "%s: groups: \"%s\" is no list of ranks with rank %d in it", r->path, name, r->rank);
+    int32_t lowest = 0, size = 0;
+    if (status == SF_OK) status = find_group(&group, r, name);
+    if (status == SF_OK && !read_group(&lowest, &size, seen, r, ranks))
+      status = sf_error_set(r->error, SF_EINPUT, "%s: groups: \"%s\" is no list of ranks with rank %d in it", r->path, name, r->rank);
+    if (status != SF_OK) break;
     group->of_rank[r->rank] = lowest;
     if (size > group->size) group->size = size;
   }
-  return SF_OK;
+  sf_free(seen);
+  return status;
 }
 
 static enum sf_status read_metadata(struct reading *r, const struct sf_st_file *file) {
