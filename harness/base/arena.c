@@ -57,7 +57,9 @@ static void block_destroy(const struct sf_memory *memory, struct block *block) {
     sf_free(block);
 }
 
-struct sf_arena *sf_arena_create(size_t block_bytes, bool poison) { return sf_arena_create_in(NULL, block_bytes, poison); }
+struct sf_arena *sf_arena_create(size_t block_bytes, bool poison) {
+  return sf_arena_create_in(NULL, block_bytes, poison);
+}
 
 struct sf_arena *sf_arena_create_in(const struct sf_memory *memory, size_t block_bytes, bool poison) {
   struct sf_arena *arena = sf_alloc(sizeof *arena);
@@ -83,16 +85,19 @@ void sf_arena_destroy(struct sf_arena *arena) {
 }
 
 /* Makes a block with room for `needed` bytes the current one: a kept one, or a new one twice the size of the last, so that
- * the number of blocks stays small. */
+ * the number of blocks stays small. It takes the place of kept ones that are too small: beside it they would pile up. */
 static bool arena_advance(struct sf_arena *arena, size_t needed) {
-  struct block *current = arena->current, *next = current->next;
-  if (next == NULL || next->capacity < needed) {
+  struct block *current = arena->current, *next;
+  while ((next = current->next) != NULL && next->capacity < needed) {
+    current->next = next->next;
+    block_destroy(arena->memory, next);
+  }
+  if (next == NULL) {
     const size_t limit = arena->block_bytes * ARENA_GROWTH_MAX;
     size_t capacity = current->capacity < limit / 2 ? current->capacity * 2 : limit;
     if (capacity < needed) capacity = needed;
     struct block *block = block_create(arena->memory, capacity);
     if (block == NULL) return false;
-    block->next = next;
     current->next = next = block;
   }
   next->used = 0;

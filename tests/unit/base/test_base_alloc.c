@@ -173,6 +173,45 @@ static void test_arena_alloc_larger_than_a_kept_block_gets_its_own(void **state)
   sf_arena_destroy(arena);
 }
 
+struct blocks {
+  int64_t held, released;
+};
+
+static void *block_alloc(void *context, size_t size_bytes) {
+  struct blocks *blocks = context;
+  blocks->held++;
+  return sf_alloc(size_bytes);
+}
+
+static void block_release(void *context, void *memory) {
+  struct blocks *blocks = context;
+  blocks->held--;
+  blocks->released++;
+  sf_free(memory);
+}
+
+static void test_arena_blocks_that_are_too_small_do_not_pile_up(void **state) {
+  (void)state;
+  enum { ROUNDS = 1000 };
+  struct blocks blocks = {0};
+  const struct sf_memory memory = {block_alloc, block_release, &blocks};
+  struct sf_arena *arena = sf_arena_create_in(&memory, 64, false);
+  for (int round = 0; round < ROUNDS; round++) { /* a large piece behind ever other numbers of small ones */
+    sf_arena_reset(arena);
+    for (int i = 0; i < round % 8; i++) assert_non_null(sf_arena_alloc(arena, 64));
+    assert_non_null(sf_arena_alloc(arena, (size_t)1000 * (size_t)(1 + round)));
+  }
+  assert_in_range(blocks.held, 1, 8);
+  const int64_t released = blocks.released;
+  for (int round = 0; round < ROUNDS; round++) { /* what needs no more asks for no more */
+    sf_arena_reset(arena);
+    for (int i = 0; i < round % 8; i++) assert_non_null(sf_arena_alloc(arena, 64));
+  }
+  assert_int_equal(blocks.released, released);
+  sf_arena_destroy(arena);
+  assert_int_equal(blocks.held, 0);
+}
+
 static void test_arena_peak_bytes_is_the_most_at_once(void **state) {
   (void)state;
   struct sf_arena *arena = sf_arena_create(64, false);
@@ -218,6 +257,7 @@ int main(void) {
       cmocka_unit_test(test_arena_rewind_gives_back_what_came_after_the_mark),
       cmocka_unit_test(test_arena_reset_reuses_its_blocks),
       cmocka_unit_test(test_arena_alloc_larger_than_a_kept_block_gets_its_own),
+      cmocka_unit_test(test_arena_blocks_that_are_too_small_do_not_pile_up),
       cmocka_unit_test(test_arena_peak_bytes_is_the_most_at_once),
       cmocka_unit_test(test_arena_without_memory_gives_null_and_goes_on),
   };
