@@ -1,6 +1,7 @@
 #include "harness/base/system/system_memory.h"
 
 #include <inttypes.h>
+#include <malloc.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -80,4 +81,10 @@ double sf_memory_kills(void) {
   const double v2 = number_of_group("0::", GROUPS, "memory.events", "oom_kill ");
   const double v1 = isfinite(v2) ? v2 : number_of_group(":memory:", GROUPS "memory", "memory.oom_control", "oom_kill ");
   return isfinite(v1) ? v1 : sf_number_in_file("/proc/vmstat", "oom_kill ");
+}
+
+void sf_memory_return(void) {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }

@@ -4,13 +4,14 @@
 #include "harness/base/assert.h"
 #include "harness/base/hash.h"
 #include "harness/base/system/clock.h"
+#include "harness/base/system/system_memory.h"
 #include "harness/run/trial/case_size.h"
 #include "harness/run/trial/engine_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { ARENA_BLOCK_BYTES = 1 << 20 };
+enum { ARENA_BLOCK_BYTES = 1 << 20, TRIALS_PER_RETURN = 4096 };
 
 double sf_engine_now(void) { return sf_clock_seconds(); }
 
@@ -91,7 +92,6 @@ enum sf_status sf_engine_create(struct sf_engine **out, const struct sf_engine_o
     engine->device->memory_bytes_max = (size_t)options->device_memory;
   }
   if (status == SF_OK) engine->products = sf_run_gemm_table_on(engine->device);
-  if (status == SF_OK && !options->mpi) status = sf_sim_create(&engine->sim);
   if (status == SF_OK) status = sf_group_lists_create(&engine->groups);
   if (status != SF_OK) {
     sf_engine_destroy(engine);
@@ -126,7 +126,7 @@ void sf_engine_destroy(struct sf_engine *engine) {
   sf_free(engine->rank_args);
   sf_plugin_target_destroy(engine->loaded);
   if (engine->device) sf_device_destroy(engine->device);
-  if (engine->sim) sf_sim_destroy(engine->sim);
+  sf_sim_destroy(engine->sim);
   sf_group_lists_destroy(engine->groups);
   sf_free(engine);
 }
@@ -185,12 +185,24 @@ enum sf_status sf_engine_prepare_ranks(struct sf_engine *engine, int32_t count) 
 
 /* --- one trial ------------------------------------------------------------------------------------------------- */
 
+/* Kept, the memory of each rank grows to its own largest case; given back, the ranks and the reference of the next function share it.
+ * Memory of a device costs too much to ask for that often. */
 static enum sf_status ensure_catalog(struct sf_engine *engine, const struct sf_case *c) {
   const uint64_t hash = sf_case_logical_hash(c);
   if (engine->catalog && engine->logical_hash == hash) return SF_OK;
   forget_reference(engine);
+  if (!engine->device->memory) forget_ranks(engine);
   engine->logical_hash = hash;
   return sf_catalog_create(&engine->catalog, c);
+}
+
+/* Now and then all that the largest of the last trials needed goes back to the system: seldom enough that taking it again costs nothing. */
+static void return_memory(struct sf_engine *engine) {
+  if (engine->costs.trials % TRIALS_PER_RETURN != 0) return;
+  forget_ranks(engine);
+  sf_sim_destroy(engine->sim);
+  engine->sim = NULL;
+  sf_memory_return();
 }
 
 /* Returns false, with the reason in the outcome, for a case that is too large. Before a large case it frees the ranks' memory, which
@@ -334,6 +346,7 @@ static enum sf_status try_run(struct sf_engine *engine, const struct sf_case *c,
   }
   const double start = sf_engine_now();
   status = ensure_catalog(engine, c);
+  return_memory(engine);
   if (status == SF_OK && !make_room(engine, c, outcome)) return SF_OK;
   if (status == SF_OK) status = ensure_reference(engine, c);
   engine->costs.reference += sf_engine_now() - start;

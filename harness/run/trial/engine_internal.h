@@ -19,7 +19,7 @@ struct sf_engine_rank {
 struct sf_engine {
   struct sf_engine_options options;
   struct sf_engine_costs costs;
-  struct sf_sim *sim;
+  struct sf_sim *sim; /* NULL: the next trial makes it */
   struct sf_device *device;      /* one for all fibers: no operation yields */
   struct sf_gemm_table products; /* of the reference */
 

@@ -24,6 +24,7 @@ enum { DEVICE_STACK_BYTES = 2 << 20 };
 enum sf_status sf_engine_run_sim(struct sf_engine *engine, struct sf_outcome *outcome, struct sf_comm_report *report) {
   const int32_t world = (int32_t)sf_case_ranks(engine->c);
   enum sf_status status = sf_engine_prepare_ranks(engine, world);
+  if (status == SF_OK && !engine->sim) status = sf_sim_create(&engine->sim);
   if (status != SF_OK) return status;
   const struct sf_sim_options options = {
       .world = world,

@@ -1,5 +1,6 @@
 #include "tests/unit/run/run_fixture.h"
 
+#include "harness/base/system/system_memory.h"
 #include "harness/run/trial/case_size.h"
 #include "harness/run/trial/engine.h"
 
@@ -24,6 +25,40 @@ static double peak_bytes(void) {
   struct rusage usage;
   getrusage(RUSAGE_SELF, &usage);
   return 1024 * (double)usage.ru_maxrss;
+}
+
+struct memory {
+  double resident;   /* bytes */
+  size_t live_bytes; /* that are allocated */
+};
+
+static struct memory run_times(struct sf_engine *engine, const struct sf_case *c, int count) {
+  struct sf_outcome outcome;
+  for (int i = 0; i < count; i++) {
+    sf_engine_run(engine, c, NULL, &outcome);
+    assert_int_equal(outcome.verdict, SF_VERDICT_PASS);
+  }
+  return (struct memory){1024 * sf_number_in_file("/proc/self/status", "VmRSS:"), mallinfo2().uordblks};
+}
+
+/* A large case between small ones: what it took goes back to the system before long, and nothing of all of them stays. */
+static void test_engine_memory_is_flat_over_many_cases(void **state) {
+  (void)state;
+  enum { MANY = 4200 /* more than the engine runs until it gives memory back */, LEAK_BYTES_MAX = 8 /* a case */ };
+  const struct sf_engine_options options = {.gemm = SF_CPU_GEMM_LOOPS};
+  const struct sf_case small = case_make(CASE_TP2), large = case_make(LARGE "layout.dp=4 train.microbatches=4");
+  struct sf_engine *engine = NULL;
+  assert_int_equal(sf_engine_create(&engine, &options), SF_OK);
+  run_times(engine, &large, 1); /* what is made once is there */
+  const struct memory before = run_times(engine, &small, MANY), meanwhile = run_times(engine, &large, 1),
+                      after = run_times(engine, &small, MANY);
+  assert_true(meanwhile.resident > 2 * before.resident);
+  if (after.resident > 1.02 * before.resident)
+    fail_msg("%.2f MB after %d cases, %.2f MB after another %d", before.resident / 1e6, MANY, after.resident / 1e6, MANY);
+  /* Small pieces that malloc keeps at hand count as allocated. */
+  const size_t live_max = before.live_bytes + LEAK_BYTES_MAX * MANY;
+  assert_in_range(after.live_bytes, 0, live_max);
+  sf_engine_destroy(engine);
 }
 
 /* How much a process of its own grows while it runs the cases, each of which may take max_memory. */
@@ -122,6 +157,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
 #ifndef SF_SANITIZE
       cmocka_unit_test(test_case_size_is_near_what_is_measured),
+      cmocka_unit_test(test_engine_memory_is_flat_over_many_cases),
       cmocka_unit_test(test_engine_large_cases_of_many_sizes_take_no_more_than_the_largest),
 #endif
       cmocka_unit_test(test_case_size_grows_with_what_is_kept),
