@@ -30,6 +30,7 @@ run() { # NAME COMMAND...
 run bench_speed "$bin/bench_speed" --cases 8000
 run bench_vs_torch "$here/speed/bench_vs_torch.sh" "$build" 8000 160
 run bench_kernels "$bin/bench_kernels" --functions 4
+run bench_memory "$bin/bench_memory" --cases 100000 --set model.layers=1 --set train.steps=1 --set train.microbatches=1
 run bench_ranks "$bin/bench_ranks" --repeat 3
 run bench_replay "$bin/bench_replay" --cases 100
 run bench_clean "$bin/bench_clean" --cases 100000 --seed 1001 --jobs "$jobs"
