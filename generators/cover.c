@@ -351,6 +351,17 @@ void sf_cover_count_add(struct sf_cover_count *count, const struct sf_case *c) {
     }
 }
 
+int32_t sf_cover_count_numbers(const struct sf_cover_count *count) { return count->bins.count * (count->bins.count - 1) / 2; }
+
+void sf_cover_count_each(const struct sf_cover_count *count, const struct sf_case *c, void (*pair)(void *ctx, int32_t number), void *ctx) {
+  int32_t has[FACTORS_MAX];
+  int64_t row[SF_SPACE_FIELDS_MAX];
+  if (!count->bins.table.kind->of_case(row, &count->bins.table, c)) return;
+  const int32_t n = bins_of_row(has, &count->bins, row);
+  for (int32_t i = 1; i < n; i++)
+    for (int32_t k = 0; k < i; k++) pair(ctx, has[i] * (has[i] - 1) / 2 + has[k]);
+}
+
 static bool has_pair(const struct sf_cover_count *count, int32_t a, int32_t b) { return count->pairs.at[a][b] != IMPOSSIBLE; }
 
 void sf_cover_count_pairs(const struct sf_cover_count *count, int64_t *pairs, int64_t *pairs_run) {

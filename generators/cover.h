@@ -30,6 +30,9 @@ enum sf_status sf_cover_count_create(struct sf_cover_count **out, const struct s
 void sf_cover_count_destroy(struct sf_cover_count *count); /* takes NULL */
 /* c: a valid case; values that are in none of these bins are not counted. */
 void sf_cover_count_add(struct sf_cover_count *count, const struct sf_case *c);
+/* Calls `pair` with the number of each pair of bins that the case has; numbers lie below sf_cover_count_numbers. */
+void sf_cover_count_each(const struct sf_cover_count *count, const struct sf_case *c, void (*pair)(void *ctx, int32_t number), void *ctx);
+int32_t sf_cover_count_numbers(const struct sf_cover_count *count);
 struct sf_cover_shares {
   int64_t pairs, pairs_run;     /* feasible pairs, and those that some case had */
   int64_t triples, triples_run; /* bins each two of which are a feasible pair */

@@ -15,8 +15,18 @@ void sf_draw_from_bytes(struct sf_draw *draw, const void *bytes, size_t byte_cou
   draw->byte_count = bytes != NULL ? byte_count : 0;
 }
 
+/* Bytes of a choice out of bound. */
+static size_t bytes_of(uint64_t bound) { return bound <= 256 ? 1 : bound <= 65536 ? 2 : 8; }
+
+size_t sf_draw_to_bytes(unsigned char *bytes, uint64_t bound, uint64_t value) {
+  const size_t count = bytes_of(bound);
+  SF_ASSERT(value < bound);
+  for (size_t k = 0; k < count; k++) bytes[k] = (unsigned char)(value >> (8 * k));
+  return count;
+}
+
 static uint64_t from_bytes(struct sf_draw *draw, uint64_t bound) {
-  const size_t taken = bound <= 256 ? 1 : bound <= 65536 ? 2 : 8;
+  const size_t taken = bytes_of(bound);
   uint64_t value = 0;
   for (size_t k = 0; k < taken; k++)
     if (draw->byte_at < draw->byte_count) value |= (uint64_t)draw->bytes[draw->byte_at++] << (8 * k);

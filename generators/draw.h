@@ -19,6 +19,9 @@ void sf_draw_from_pcg(struct sf_draw *draw, uint64_t seed, uint64_t index);
 /* One byte a choice, two above 256 values, eight above 65536; zeros past the end. Weights are not followed: libFuzzer has its own. */
 void sf_draw_from_bytes(struct sf_draw *draw, const void *bytes, size_t byte_count);
 
+/* Writes the bytes that make the choice `value` out of `bound`, and returns how many: at most 8. */
+size_t sf_draw_to_bytes(unsigned char *bytes, uint64_t bound, uint64_t value);
+
 /* A choice out of 0..bound-1, simplest first. weights: `bound` relative frequencies that a random source follows (NULL, or all
  * zero: uniform). bound > 0. */
 uint64_t sf_draw_choice(struct sf_draw *draw, uint64_t bound, const uint32_t *weights);

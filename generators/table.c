@@ -220,6 +220,36 @@ enum sf_status sf_table_draw(int64_t *row, struct sf_draw *draw, const struct sf
   return sf_error_set(error, SF_EINPUT, "%s: no value fits the fields that are set", fields[walk.stuck].path);
 }
 
+/* Appends the choice that gives a field its value in the row; false when no choice does. */
+static bool append_choice(unsigned char *bytes, size_t *count, const int64_t *row, int32_t field, struct sf_bounds *bounds) {
+  const struct sf_range range = bounds->at[field];
+  struct sf_domain domain;
+  uint64_t bound = (uint64_t)(range.hi - range.lo) + 1, choice = (uint64_t)(row[field] - range.lo);
+  if (!sf_table_has(bounds->table, field, SF_TRAIT_NUMBER)) {
+    bounds->table->kind->domain(&domain, field, row, 0, bounds);
+    bound = (uint64_t)domain.count;
+    for (choice = 0; choice < bound && domain.values[choice] != row[field];) choice++;
+  }
+  if (choice >= bound) return false;
+  *count += sf_draw_to_bytes(bytes + *count, bound, choice);
+  return sf_bounds_narrow(bounds, field, (struct sf_range){row[field], row[field]});
+}
+
+size_t sf_table_choices(unsigned char bytes[SF_CHOICE_BYTES_MAX], const int64_t *row, const struct sf_table *table) {
+  int64_t decided[SF_SPACE_FIELDS_MAX];
+  struct walk walk = {.row = decided};
+  size_t count = sf_draw_to_bytes(bytes, SF_SWARMS, 0);
+  SF_ASSERT(table->kind->wish_one_in == NULL);
+  sf_bounds_init(&walk.bounds, table);
+  if (!begin(&walk)) return 0;
+  for (int32_t i = 0; i < table->field_count; i++) {
+    const int32_t field = table->order[i];
+    decided[field] = row[field];
+    if (!append_choice(bytes, &count, decided, field, &walk.bounds)) return 0;
+  }
+  return count;
+}
+
 /* --- editing ------------------------------------------------------------------------------------------------------ */
 
 void sf_edit_follow(struct sf_edit *edit, const int64_t *row, const struct sf_table *table) {

@@ -130,6 +130,11 @@ void sf_domain_keep_feasible(struct sf_domain *domain, int32_t field, struct sf_
 enum sf_status sf_table_draw(int64_t *row, struct sf_draw *draw, const struct sf_table *table, const struct sf_range *limits, int64_t turn,
                              struct sf_error *error) SF_MUST_USE;
 
+enum { SF_CHOICE_BYTES_MAX = 1 + 8 * SF_SPACE_FIELDS_MAX };
+/* The choices from which sf_table_draw makes this row: the bytes of sf_draw_from_bytes. Returns how many there are; 0 where the row has a
+ * value that is not drawn. Of tables without wishes and turns. */
+size_t sf_table_choices(unsigned char bytes[SF_CHOICE_BYTES_MAX], const int64_t *row, const struct sf_table *table);
+
 /* How an edit treats a field: keep its value; keep it if the other edits allow, else take the next smaller value that they allow,
  * so that a feature stays on if it can; take the simplest; or take `value`. */
 enum sf_edit_kind { SF_EDIT_KEEP, SF_EDIT_PREFER, SF_EDIT_RESET, SF_EDIT_ASSIGN };
