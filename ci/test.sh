@@ -4,7 +4,7 @@
 #   ci/test.sh [--all]     --all: also the Python and CUDA parts of the tree
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-export PIP_COMPILE=0 # pip compiles all of a package, Python the tenth that it imports, once
+export PIP_COMPILE=0 # pip would compile every module of a package; Python compiles the few that are imported
 unset PYTHONDONTWRITEBYTECODE
 fuzz_seconds=6 # for each libFuzzer entry
 all=0
@@ -133,7 +133,7 @@ stage_fuzz_run() {
   report+="         libFuzzer entries run: ${#entries[@]}"$'\n'
 }
 stage_setup() { if [ $all -eq 1 ]; then ci/setup.sh --python; else ci/setup.sh; fi; }
-stage_python() { # before any of it runs: scripts are Python, and use no name that nothing defines. What is unused may be: stand-alone scripts share their head
+stage_python() { # syntax errors and undefined names, before any script runs. Unused names are allowed: stand-alone scripts share their first lines
   local said
   pyflakes3 --version >/dev/null
   said=$(find ci corpus tests targets harness -name '*.py' -print0 | xargs -0r pyflakes3 | grep -vE 'unused|never used' || true)

@@ -209,7 +209,7 @@ void mpi_report_disagreement(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_
   mpi_leave(mpi, SF_EMISMATCH, all[0].label, "%s, %s", first_text, other_text);
 }
 
-/* The members meet here: what they do next in a blocking call of MPI's, they begin together. */
+/* All members meet here, so none waits long in the blocking MPI call that follows. */
 static void check_agreement(struct sf_mpi *mpi, MPI_Comm comm, const struct sf_comm_call *call) {
   int64_t fingerprint[2];
   MPI_Request check;

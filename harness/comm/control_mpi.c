@@ -7,7 +7,7 @@
 enum { CONTROL_TAG = 1, MEET_TAG = 2 };
 static const size_t piece_max_bytes = (size_t)1 << 30;
 
-/* The rest of a message follows its size at once: only the size is waited for. */
+/* Only a message's size can take long to come: the rest follows at once. */
 static int wait_for_size(int code, MPI_Request *request) { return code != MPI_SUCCESS ? code : mpi_wait_for(request, MPI_STATUS_IGNORE); }
 
 static int piece_of(size_t size_bytes, size_t done) {

@@ -64,8 +64,8 @@ _Noreturn void mpi_leave(struct sf_mpi *mpi, enum sf_status status, const char *
 _Noreturn void mpi_leave_not_open(struct sf_mpi *mpi, sf_request id); /* the rank waits for a request that is not open */
 _Noreturn void mpi_fail(struct sf_comm *comm, enum sf_status status, enum sf_manner manner,
                         const char *text); /* fail of struct sf_comm_ops */
-/* A look at what a rank has waited for since then (MPI_Wtime) was in vain: after 10 ms it naps for one.
- * MPI's own waits keep a core busy, however long they are. */
+/* Call it after each poll that found nothing. Naps for 1 ms once the wait, which began at `since` (MPI_Wtime), has lasted 10 ms: MPI's own
+ * waits keep a core busy however long they last. */
 void mpi_pause(double since);
 int mpi_wait_for(MPI_Request *request, MPI_Status *status); /* MPI_Wait with pauses */
 /* Ends the run unless code is MPI_SUCCESS. */
