@@ -1,10 +1,20 @@
-/* For tests: what a safetensors file that is in memory holds. */
+/* For tests: safetensors files in memory, how to make one and what it holds. */
 #ifndef SF_TESTS_ST_VALUES_H
 #define SF_TESTS_ST_VALUES_H
 
+#include "harness/base/bytes.h"
 #include "harness/tensor/safetensors.h"
 
 #include <string.h>
+
+/* A file of this header and so many data bytes (0, 1, 2, ...). */
+static inline size_t st_make_file(unsigned char *out, const char *header, size_t data_bytes) {
+  const size_t length = strlen(header);
+  sf_store_u64_le(out, length);
+  memcpy(out + 8, header, length);
+  for (size_t i = 0; i < data_bytes; i++) out[8 + length + i] = (unsigned char)i;
+  return 8 + length + data_bytes;
+}
 
 static inline uint64_t st_load_le(const unsigned char *at, size_t size_bytes) {
   uint64_t value = 0;

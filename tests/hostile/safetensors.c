@@ -8,15 +8,6 @@
 
 static char path[128];
 
-/* A file of this header and so many data bytes (0, 1, 2, ...). */
-static size_t make_file(unsigned char *out, const char *header, size_t data_bytes) {
-  const size_t length = strlen(header);
-  sf_store_u64_le(out, length);
-  memcpy(out + 8, header, length);
-  for (size_t i = 0; i < data_bytes; i++) out[8 + length + i] = (unsigned char)i;
-  return 8 + length + data_bytes;
-}
-
 /* What was taken is consistent to the last byte. */
 static void check_taken(struct sf_st_file *file) {
   for (int32_t i = 0; i < file->entry_count; i++) {
@@ -103,10 +94,10 @@ static void test_safetensors_headers_that_are_none_are_refused_with_a_reason(voi
   unsigned char file[512];
   (void)state;
   for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-    const size_t size_bytes = make_file(file, table[i].header, table[i].data_bytes);
+    const size_t size_bytes = st_make_file(file, table[i].header, table[i].data_bytes);
     try_file(file, size_bytes, table[i].reason);
   }
-  make_file(file, "{}", 0);
+  st_make_file(file, "{}", 0);
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
     sf_store_u64_le(file, sizes[i]);
     try_file(file, 10, "beyond");
@@ -119,7 +110,7 @@ static const char sound[] = "{\"__metadata__\":{\"k\":\"v\"},\"b\":{\"dtype\":\"
 static void test_safetensors_cut_anywhere_are_refused(void **state) {
   unsigned char file[256];
   (void)state;
-  const size_t size_bytes = make_file(file, sound, 8);
+  const size_t size_bytes = st_make_file(file, sound, 8);
   for (size_t cut = 0; cut < size_bytes; cut++) try_file(file, cut, "");
   try_file(file, size_bytes + 1, "data after");
 }
@@ -129,7 +120,7 @@ static void test_safetensors_with_any_byte_changed_are_refused_or_other_files(vo
   static const unsigned char bytes[] = {'\0', '"', '{', '9', '-', 0xff};
   unsigned char file[256];
   (void)state;
-  const size_t size_bytes = make_file(file, sound, 8);
+  const size_t size_bytes = st_make_file(file, sound, 8);
   for (size_t at = 0; at < size_bytes - 8; at += SF_STRIDE) {
     const unsigned char kept = file[at];
     for (size_t i = 0; i < sizeof bytes + 8; i++) {
@@ -158,7 +149,7 @@ static void test_safetensors_members_with_values_that_they_may_not_have_are_refu
       struct sf_text text = {0};
       hostile_fill_json(&text, forms[f], i);
       assert_true(text.length + 16 < sizeof file);
-      try_file(file, make_file(file, text.data, 8), NULL);
+      try_file(file, st_make_file(file, text.data, 8), NULL);
       sf_text_destroy(&text);
     }
   }

@@ -7,31 +7,16 @@
 #include "harness/worker/description.h"
 
 #include "harness/base/sinks.h"
+#include "tests/worker_sample.h"
 
 #define RANKS "'ranks': {'min': 1, 'max': 4, 'layout': true}"
-static const char sample[] =
-    "{'name': 'm', 'draws': 3, 'fields': {'ranks': {'choices': [1, 2], 'layout': true}, 'model.hidden': {'min': 8, 'max': 32, 'step': 8},"
-    "'model.kind': {'choices': ['gpt', [1, 2], null], 'needs': {'model.hidden': [16, 24, 9]}}, 'layout.sp': {'choices': [false, true], "
-    "'layout': true}},"
-    "'refuses': [{'when': {'layout.sp': [true], 'ranks': [1]}, 'reason': 'sp needs ranks'}, {'when': {'model.hidden': [32]}, 'reason': "
-    "'wide'}]}";
-
-/* Single quotes stand for double ones; NULL: it is no JSON. */
-static json_t *json_of(const char *text) {
-  char *copy = strdup(text);
-  for (char *at = copy; *at; at++) *at = *at == '\'' ? '"' : *at;
-  json_t *value = json_loads(copy, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
-  free(copy);
-  return value;
-}
-
 /* --- descriptions, and cases for them ------------------------------------------------------------------------------ */
 
 /* reason: NULL, or what the refusal has in it. */
 static void try_description(const char *text, const char *reason) {
   struct sf_description *description = NULL;
   struct sf_error error = {SF_OK, ""};
-  json_t *value = json_of(text), *complete = NULL, *none = json_object();
+  json_t *value = worker_json(text), *complete = NULL, *none = json_object();
   const enum sf_status status = value != NULL ? sf_description_create(&description, value, &error) : SF_OK;
   if (reason != NULL && (value == NULL || status == SF_OK)) fail_msg("not refused: %s", text);
   if (status != SF_OK) {
@@ -152,7 +137,7 @@ static void test_description_members_with_values_that_they_may_not_have_are_refu
 
 static void try_case(const struct sf_description *description, const char *text, const char *reason) {
   struct sf_error error = {SF_OK, ""};
-  json_t *given = json_of(text), *complete = NULL;
+  json_t *given = worker_json(text), *complete = NULL;
   if (given == NULL) return;
   const enum sf_status status = sf_description_complete(&complete, description, given, &error);
   if (status == SF_OK && reason != NULL) fail_msg("not refused: %s", text);
@@ -186,7 +171,7 @@ static void test_cases_that_a_worker_does_not_have_are_refused_with_their_place(
                                       "{'model': {'kind': %s}}",
                                       "{'layout': {'sp': %s}}"};
   struct sf_description *description = NULL;
-  json_t *value = json_of(sample);
+  json_t *value = worker_json(worker_sample);
   (void)state;
   assert_int_equal(sf_description_create(&description, value, NULL), SF_OK);
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) try_case(description, rows[i][0], rows[i][1]);

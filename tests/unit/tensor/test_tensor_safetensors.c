@@ -14,19 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A file of this header and so many data bytes (0, 1, 2, ...). */
-static size_t make_file(unsigned char *out, const char *header, size_t data_bytes) {
-  const size_t length = strlen(header);
-  sf_store_u64_le(out, length);
-  memcpy(out + 8, header, length);
-  for (size_t i = 0; i < data_bytes; i++) out[8 + length + i] = (unsigned char)i;
-  return 8 + length + data_bytes;
-}
-
 static void test_parse_tensors_are_sorted_by_name(void **state) {
   (void)state;
   unsigned char file[256];
-  const size_t size_bytes = make_file(
+  const size_t size_bytes = st_make_file(
       file,
       "{\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]},\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}  ",
       8);
@@ -36,7 +27,7 @@ static void test_parse_tensors_are_sorted_by_name(void **state) {
   assert_int_equal(out.entries[0].count, 1);
   assert_int_equal(out.entries[1].bytes[0], 4);
   sf_st_destroy(&out);
-  assert_int_equal(sf_st_parse(&out, file, make_file(file, "{}", 0), "t.st", NULL), SF_OK);
+  assert_int_equal(sf_st_parse(&out, file, st_make_file(file, "{}", 0), "t.st", NULL), SF_OK);
   assert_int_equal(out.entry_count, 0);
   sf_st_destroy(&out);
 }
@@ -48,7 +39,7 @@ static void test_open_then_load_gives_what_parse_gives(void **state) {
   (void)state;
   char path[64];
   unsigned char file[256], part[8];
-  const size_t size_bytes = make_file(
+  const size_t size_bytes = st_make_file(
       file,
       "{\"b\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[4,12]},"
       "\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},\"__metadata__\":{\"k\":\"v\"}}",

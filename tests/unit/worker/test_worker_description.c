@@ -6,32 +6,15 @@
 
 #include "harness/base/alloc.h"
 #include "harness/worker/description.h"
+#include "tests/worker_sample.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Single quotes stand for double ones. */
-static json_t *json_of(const char *text) {
-  char *copy = strdup(text);
-  for (char *at = copy; *at; at++) *at = *at == '\'' ? '"' : *at;
-  json_error_t error;
-  json_t *value = json_loads(copy, JSON_DECODE_ANY, &error);
-  if (!value) fail_msg("%s: %s", text, error.text);
-  free(copy);
-  return value;
-}
-
-static const char sample[] =
-    "{'name': 'm', 'draws': 3, 'fields': {'ranks': {'choices': [1, 2], 'layout': true}, 'model.hidden': {'min': 8, 'max': 32, 'step': 8},"
-    "'model.kind': {'choices': ['gpt', [1, 2], null], 'needs': {'model.hidden': [16, 24, 9]}}, 'layout.sp': {'choices': [false, true], "
-    "'layout': true}},"
-    "'refuses': [{'when': {'layout.sp': [true], 'ranks': [1]}, 'reason': 'sp needs ranks'}, {'when': {'model.hidden': [32]}, 'reason': "
-    "'wide'}]}";
-
 static struct sf_description *make(const char *text) {
   struct sf_description *description = NULL;
   struct sf_error error = {SF_OK, ""};
-  json_t *value = json_of(text);
+  json_t *value = worker_json(text);
   if (sf_description_create(&description, value, &error) != SF_OK) fail_msg("%s", error.text);
   json_decref(value);
   return description;
@@ -39,8 +22,8 @@ static struct sf_description *make(const char *text) {
 
 static void test_complete_left_out_fields_take_their_first_choice(void **state) {
   (void)state;
-  struct sf_description *description = make(sample);
-  json_t *given = json_of("{'layout': {'sp': true}}"), *complete = NULL;
+  struct sf_description *description = make(worker_sample);
+  json_t *given = worker_json("{'layout': {'sp': true}}"), *complete = NULL;
   assert_int_equal(sf_description_complete(&complete, description, given, NULL), SF_OK);
   char *text = json_dumps(complete, JSON_COMPACT);
   assert_string_equal(text, "{\"ranks\":1,\"model\":{\"hidden\":8,\"kind\":\"gpt\"},\"layout\":{\"sp\":true}}");
@@ -62,9 +45,9 @@ static void test_refusal_all_fields_of_a_rule_must_fit(void **state) {
                                         {"{'ranks': 2, 'layout': {'sp': true}}", NULL},
                                         {"{}", NULL},
                                         {"{'model': {'hidden': 32}, 'ranks': 2}", "wide"}};
-  struct sf_description *description = make(sample);
+  struct sf_description *description = make(worker_sample);
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-    json_t *given = json_of(rows[i][0]), *complete = NULL;
+    json_t *given = worker_json(rows[i][0]), *complete = NULL;
     assert_int_equal(sf_description_complete(&complete, description, given, NULL), SF_OK);
     const char *reason = sf_description_refusal(description, complete);
     if (rows[i][1])
@@ -79,7 +62,7 @@ static void test_refusal_all_fields_of_a_rule_must_fit(void **state) {
 
 static void test_rules_are_refusals_needs_and_ranks(void **state) {
   (void)state;
-  struct sf_description *description = make(sample);
+  struct sf_description *description = make(worker_sample);
   const struct sf_rules *rules = sf_description_rules(description);
   const struct sf_rule *refusal = &rules->rule[0], *need = &rules->rule[sf_description_rule_count(description)];
   const int32_t needs = sf_description_limit(description, SF_DESCRIPTION_NEEDS);
@@ -100,7 +83,7 @@ static void test_rules_are_refusals_needs_and_ranks(void **state) {
 
 static void test_create_without_memory_leaves_nothing(void **state) {
   (void)state;
-  json_t *value = json_of(sample);
+  json_t *value = worker_json(worker_sample);
   for (int64_t k = 1;; k++) {
     struct sf_description *description = NULL;
     sf_alloc_fail_at(k);
