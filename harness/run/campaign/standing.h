@@ -68,7 +68,7 @@ const char *sf_campaign_state_text(enum sf_campaign_state state);
 /* Nothing known of anything. */
 struct sf_standing sf_standing_unknown(void);
 
-/* One line for a log: "5360 cases, 60/s, 2 findings (1 being shrunk), 14 % of 10m, 8m37s left". */
+/* One line for a log: "5360 cases, 60/s, 2 findings, 1 being shrunk, 14 % of 10m, 8m37s left". */
 void sf_standing_line(struct sf_text *out, const struct sf_standing *standing);
 enum { SF_STANDING_LINES = 10 };
 /* The lines of a screen; returns how many. store: its file. now: seconds since 1970. */

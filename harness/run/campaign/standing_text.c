@@ -18,7 +18,7 @@ void sf_span_text(char out[SF_SPAN_TEXT], double seconds) {
     snprintf(out, SF_SPAN_TEXT, "%" PRId64 "s", s);
 }
 
-/* ", N what" or " (N what"; nothing for 0 and for what is not known. */
+/* "N what" behind `before`, which is ", " then; nothing for 0 and for what is not known. */
 static void append_note(struct sf_text *out, const char **before, int64_t number, const char *what) {
   if (number <= 0) return;
   sf_text_append(out, "%s%" PRId64 " %s", *before, number, what);
@@ -44,7 +44,7 @@ static void append_share(struct sf_text *out, const char *before, const struct s
 }
 
 void sf_standing_line(struct sf_text *out, const struct sf_standing *s) {
-  const char *before = " (";
+  const char *before = ", ";
   sf_text_append(out, "%" PRId64 " case%s", s->cases, s->cases == 1 ? "" : "s");
   append_rate(out, s->cases_per_s);
   if (s->findings > 0)
@@ -53,7 +53,6 @@ void sf_standing_line(struct sf_text *out, const struct sf_standing *s) {
     sf_text_append(out, ", no findings");
   append_note(out, &before, s->signatures, "distinct");
   append_note(out, &before, s->shrinking, "being shrunk");
-  if (*before == ',') sf_text_append(out, ")");
   append_share(out, ", ", s);
 }
 

@@ -37,6 +37,15 @@ static struct winsize size_of(FILE *to) {
   return size;
 }
 
+/* How much of the text fits: all of it, or what stands before a comma; without such a comma, what fits of it. */
+static int length_within(const char *text, int columns) {
+  const int length = (int)strlen(text);
+  if (length <= columns) return length;
+  for (int end = columns; end > 0; end--)
+    if (text[end] == ',') return end;
+  return columns > 0 ? columns : 0;
+}
+
 /* Cut to the terminal's width, because what is wider cannot be rewritten. */
 void sf_progress_show(struct sf_progress *progress, double now, const char *format, ...) {
   va_list arguments;
@@ -47,7 +56,7 @@ void sf_progress_show(struct sf_progress *progress, double now, const char *form
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   const int columns = progress->is_terminal ? size_of(progress->to).ws_col - CLOCK_COLUMNS : (int)sizeof text;
-  sf_print(progress->to, "%8.0f s  %.*s", now - progress->start, columns > 0 ? columns : 0, text);
+  sf_print(progress->to, "%8.0f s  %.*s", now - progress->start, length_within(text, columns), text);
   if (!progress->is_terminal) sf_print(progress->to, "\n");
   fflush(progress->to);
   progress->open_lines = progress->is_terminal;

@@ -42,8 +42,8 @@ static void test_standing_line_says_only_what_there_is(void **state) {
   s.cases = s.findings = s.shrinking = s.signatures = 0;
   assert_line("0 cases, no findings", s);
   s.cases = s.findings = s.shrinking = 1, s.cases_per_s = 0.25;
-  assert_line("1 case, 0.2/s, 1 finding (1 being shrunk)", s);
-  assert_line("5360 cases, 4.0/s, 12 findings (3 distinct, 1 being shrunk), 15 % of 10m00s, 8m30s left", running());
+  assert_line("1 case, 0.2/s, 1 finding, 1 being shrunk", s);
+  assert_line("5360 cases, 4.0/s, 12 findings, 3 distinct, 1 being shrunk, 15 % of 10m00s, 8m30s left", running());
 }
 
 static void test_standing_screen_is_aligned_and_leaves_out_what_is_not_known(void **state) {
