@@ -189,7 +189,7 @@ static void release(struct campaign *k, struct pending *p) {
   if (!queue) return;
   const struct sf_booking booking = booking_of(p);
   const int64_t shrinks = sf_ledger_shrinks(&k->ledger, p->outcome.shrink_key) + queue->shrinks;
-  p->state = shrinks < sf_ledger_shrinks_at_least(&booking) && !k->is_over ? TO_SHRINK : NOT_TO_SHRINK;
+  p->state = shrinks < sf_ledger_shrinks_at_least(&k->ledger, &booking) && !k->is_over ? TO_SHRINK : NOT_TO_SHRINK;
   queue->shrinks += p->state == TO_SHRINK;
   p->shrinks_at_once = p->state == TO_SHRINK;
   append(queue, p);

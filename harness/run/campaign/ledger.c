@@ -374,13 +374,15 @@ int32_t sf_ledger_smallest(struct sf_ledger *ledger, struct sf_case *out, int32_
   return smallest.count;
 }
 
-int64_t sf_ledger_shrinks_at_least(const struct sf_booking *b) {
-  return b->is_further || sf_subject_of(b->c)->shrinks_key_once ? SF_LEDGER_SHRINKS_OF_FURTHER : SF_LEDGER_SHRINKS_PER_KEY;
+int64_t sf_ledger_shrinks_at_least(const struct sf_ledger *ledger, const struct sf_booking *b) {
+  const int64_t shares = ledger->options->share_count > 1 ? ledger->options->share_count : 1;
+  if (b->is_further || sf_subject_of(b->c)->shrinks_key_once) return SF_LEDGER_SHRINKS_OF_FURTHER;
+  return (SF_LEDGER_SHRINKS_PER_KEY + shares - 1) / shares;
 }
 
 bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_booking *b) {
   const int64_t shrinks = sf_ledger_shrinks(ledger, b->outcome->shrink_key);
-  if (shrinks < sf_ledger_shrinks_at_least(b)) return true;
+  if (shrinks < sf_ledger_shrinks_at_least(ledger, b)) return true;
   return shrinks < SF_LEDGER_SHRINKS_MAX && counted_signature(ledger, b->c, b->outcome) == b->outcome->signature;
 }
 

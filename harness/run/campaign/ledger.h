@@ -66,10 +66,11 @@ int32_t sf_ledger_smallest(struct sf_ledger *ledger, struct sf_case *out, int32_
 /* How often findings of this key were shrunk. */
 int64_t sf_ledger_shrinks(struct sf_ledger *ledger, const char *shrink_key);
 /* Findings of a key that are shrunk whatever they are: the first ones, of further culprits fewer, since one fault often makes several
- * tensors wrong. Up to _MAX are shrunk if they do not have the axes of any signature that the key was shrunk to. */
+ * tensors wrong. The shares of a campaign divide them: each sees its own first findings of a key, most often the same bug. Up to _MAX are
+ * shrunk if they do not have the axes of any signature that the key was shrunk to. */
 enum { SF_LEDGER_SHRINKS_PER_KEY = 3, SF_LEDGER_SHRINKS_OF_FURTHER = 1, SF_LEDGER_SHRINKS_MAX = 8 };
 /* How many findings of its key are shrunk before this one's axes count. */
-int64_t sf_ledger_shrinks_at_least(const struct sf_booking *booking);
+int64_t sf_ledger_shrinks_at_least(const struct sf_ledger *ledger, const struct sf_booking *booking);
 /* Whether a finding is to be shrunk, once all of its key before it are in the books. */
 bool sf_ledger_wants_shrink(struct sf_ledger *ledger, const struct sf_booking *booking);
 

@@ -148,6 +148,17 @@ static void test_ledger_wants_shrink_three_of_a_key_and_then_only_other_axes(voi
   books_close(b);
 }
 
+static void test_ledger_divides_the_shrinks_of_a_key_by_the_shares_of_the_campaign(void **state) {
+  struct books *b = books_open(*state, false);
+  const struct sf_case tp = case_make(CASE_TP2);
+  const struct sf_outcome of_tp = finding_of(&tp, "here");
+  for (int32_t shares = 0; shares <= 8; shares++) {
+    b->options.share_count = shares;
+    assert_int_equal(sf_ledger_shrinks_at_least(&b->ledger, &BOOKING(0, tp, of_tp)), shares <= 1 ? 3 : shares == 2 ? 2 : 1);
+  }
+  books_close(b);
+}
+
 /* Two keys that were shrunk to one culprit: later findings of both are counted to it, also by a campaign that goes on. */
 static void test_ledger_add_unshrunk_counts_each_key_under_the_signature_that_it_was_shrunk_to(void **state) {
   struct books *b = books_open(*state, false);
@@ -477,6 +488,7 @@ int main(void) {
       FOLDER_TEST(test_ledger_add_unshrunk_counts_under_a_signature_with_axes_it_has),
       FOLDER_TEST(test_ledger_add_unshrunk_looks_at_the_layout_that_a_case_is_loaded_with_too),
       FOLDER_TEST(test_ledger_wants_shrink_three_of_a_key_and_then_only_other_axes),
+      FOLDER_TEST(test_ledger_divides_the_shrinks_of_a_key_by_the_shares_of_the_campaign),
       FOLDER_TEST(test_ledger_add_unshrunk_counts_each_key_under_the_signature_that_it_was_shrunk_to),
       FOLDER_TEST(test_ledger_open_resume_remembers_signatures),
       FOLDER_TEST(test_ledger_add_shrunk_files_are_those_of_the_smallest_index),
