@@ -1,4 +1,6 @@
-"""The harness's side of targets/worker.md for tests: draws complete cases out of a description, and speaks to a set of ranks under mpirun."""
+"""The harness's side of targets/worker.md for tests: draws complete cases out of a description, and speaks to a set of ranks, forked or under mpirun."""
+import atexit
+import functools
 import json
 import math
 import os
@@ -57,26 +59,68 @@ def ranks_of(description, case):
     return math.prod(value_of(case, path) for path in description["ranks"])
 
 
-class RankSet:
-    """A set of worker ranks. A context: the ranks end with it."""
+def _listener(path):
+    """A socket at that path, whose connections and reads have a deadline."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    listener.listen()
+    listener.settimeout(TIMEOUT_S)
+    return listener
 
-    def __init__(self, ranks, options=()):
-        self.ranks, self.number = ranks, 0
+
+def _accept(listener):
+    connection = listener.accept()[0]
+    connection.settimeout(TIMEOUT_S)
+    return connection, connection.makefile("r", encoding="utf-8")
+
+
+@functools.lru_cache(maxsize=None)
+def _zygote():
+    """The socket of a worker that has imported the framework and forks sets until the tests end."""
+    folder = tempfile.mkdtemp(dir="/dev/shm")
+    forks = os.path.join(folder, "forks")
+    with _listener(os.path.join(folder, "harness")) as listener:
+        process = subprocess.Popen(WORKER, env=dict(os.environ, SHARDFUZZ_SOCKET=os.path.join(folder, "harness"), SHARDFUZZ_ZYGOTE=forks, OMP_NUM_THREADS="1"),
+                                   stdin=subprocess.DEVNULL)
+        connection, lines = _accept(listener)
+    assert json.loads(lines.readline())["forks"]
+    connection.sendall(b'{"id": 0, "request": "describe"}\n')
+    assert "ok" in json.loads(lines.readline())
+
+    def end():
+        lines.close()
+        connection.close()
+        process.wait(20)
+        shutil.rmtree(folder)
+    atexit.register(end)
+    return forks
+
+
+class RankSet:
+    """A set of worker ranks. A context: the ranks end with it. launched: mpirun starts them, each with its own imports."""
+
+    def __init__(self, ranks, launched=False):
+        self.ranks, self.number, self.process, self.leader = ranks, 0, None, None
         self.folder = tempfile.mkdtemp(dir="/dev/shm")
         path = os.path.join(self.folder, "socket")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            listener.bind(path)
-            listener.listen(ranks)
-            listener.settimeout(TIMEOUT_S)
-            environment = dict(os.environ, SHARDFUZZ_SOCKET=path, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-            self.log = open(os.path.join(self.folder, "log"), "w+", encoding="utf-8")
-            self.process = subprocess.Popen(["mpirun", "--oversubscribe", "-n", str(ranks), *WORKER, *options], env=environment,
-                                            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
-            connections = [listener.accept()[0] for _ in range(ranks)]
-        for connection in connections:
-            connection.settimeout(TIMEOUT_S)
-        self.lines = {json.loads(lines.readline())["rank"]: (connection, lines) for connection, lines in (
-            (connection, connection.makefile("r", encoding="utf-8")) for connection in connections)}
+        self.log = open(os.path.join(self.folder, "log"), "w+", encoding="utf-8")
+        with _listener(path) as listener:
+            if launched:
+                environment = dict(os.environ, SHARDFUZZ_SOCKET=path, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+                self.process = subprocess.Popen(["mpirun", "--oversubscribe", "-n", str(ranks), *WORKER], env=environment,
+                                                stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+            else:
+                self._fork(path)
+            connections = [_accept(listener) for _ in range(ranks)]
+        self.lines = {json.loads(lines.readline())["rank"]: (connection, lines) for connection, lines in connections}
+
+    def _fork(self, path):
+        self.leader = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.leader.settimeout(TIMEOUT_S)
+        self.leader.connect(_zygote())
+        held, ours = socket.socketpair()
+        with held, ours:
+            socket.send_fds(self.leader, [json.dumps({"fork": self.ranks, "socket": path}).encode() + b"\n"], [self.log.fileno(), held.fileno()])
 
     def ask(self, request):
         """Every rank's answer, by rank."""
@@ -112,10 +156,18 @@ class RankSet:
                 pass
             lines.close()
             connection.close()
+        if self.leader:
+            self.leader.shutdown(socket.SHUT_WR)
+            self.leader.recv(64)      # the processor time of the ranks, once all have ended
+            self.leader.close()
+        else:
+            self._wait()
+        self.log.close()
+        shutil.rmtree(self.folder)
+
+    def _wait(self):
         try:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
             self.process.terminate()
             self.process.wait()
-        self.log.close()
-        shutil.rmtree(self.folder)

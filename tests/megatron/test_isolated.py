@@ -33,6 +33,9 @@ CLEAN = {
     "etp-overlapped-shared-expert": {"layout": {"tp": 2, "sp": True, "etp": 2},
                                      "model": dict(EXPERTS, moe_shared_expert_intermediate_size=16, moe_shared_expert_overlap=True)},
     "cp-latent-attention": {"layout": {"cp": 2}, "model": {"multi_latent_attention": True, "q_lora_rank": 8, "qk_layernorm": True, "normalization": "RMSNorm"}},
+    "all-axes": {"layout": {"tp": 2, "dp": 2, "sp": True, "ep": 2, "etp": 2, "distributed_optimizer": True}, "microbatches": 4,
+                 "model": {"num_moe_experts": 4, "add_bias_linear": False, "gated_linear_unit": True, "activation_func": "silu", "normalization": "RMSNorm",
+                           "num_query_groups": 2, "qk_layernorm": True}},
     "tp-sp-linear-attention": {"layout": {"tp": 2, "sp": True}, "model": {"num_layers": 2, "experimental_attention_variant": "gated_delta_net"}},
 }
 

@@ -13,9 +13,6 @@ PROGRAM = os.environ.get("SHARDFUZZ", "build/shardfuzz")
 CLEAN = {
     "cp-per-token-documents": {"layout": {"cp": 2}, "loss": "per_token", "data": {"loss_mask": "uneven", "documents": 3},
                                "model": {"num_query_groups": 1, "add_qkv_bias": True, "position_embedding_type": "learned_absolute"}},
-    "all-axes": {"layout": {"tp": 2, "dp": 2, "sp": True, "ep": 2, "etp": 2, "distributed_optimizer": True}, "microbatches": 4,
-                 "model": {"num_moe_experts": 4, "add_bias_linear": False, "gated_linear_unit": True, "activation_func": "silu", "normalization": "RMSNorm",
-                           "num_query_groups": 2, "qk_layernorm": True}},
 }
 
 

@@ -16,19 +16,22 @@ PYTHON = [sys.executable, "-W", "ignore", "-m"]
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join(map(str, [ROOT / "targets/python", ROOT / "targets/megatron_core", HERE])))
 
 
-# Runs a script on forked ranks, which have what takes longest to import.
+# Runs a script with one list of options after the other, each on forked ranks, which have what takes longest to import. Options: [[ranks, port, option...]...] in JSON.
 FORKED = """
-import os, runpy, sys
+import json, os, runpy, sys
 from megatron_core_target import serving
 serving.preload()
 import shardfuzz.megatron, megatron.core.models.gpt.gpt_model, megatron.core.optimizer, megatron.core.distributed
-ranks, sys.argv = int(sys.argv[1]), sys.argv[2:]
-for rank in range(ranks):
-    if os.fork() == 0:
-        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks))
-        runpy.run_path(sys.argv[0], run_name="__main__")
-        os._exit(0)
-sys.exit(any(os.wait()[1] for _ in range(ranks)))
+_, script, runs = sys.argv
+for ranks, port, *options in json.loads(runs):
+    for rank in range(ranks):
+        if os.fork() == 0:
+            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_PORT=str(port))
+            sys.argv = [script, *options]
+            runpy.run_path(script, run_name="__main__")
+            os._exit(0)
+    if any([os.wait()[1] for _ in range(ranks)]):
+        sys.exit(f"a rank of {options} failed")
 """
 
 
@@ -37,12 +40,17 @@ def alone(*options):
     return ["env", "RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=localhost", "MASTER_PORT=0", sys.executable, "-W", "ignore", SCRIPT, *options]
 
 
-def call_ranks(ranks, *options):
+def free_port():
     with socket.socket() as free:
         free.bind(("localhost", 0))
-        port = str(free.getsockname()[1])
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED, str(ranks), SCRIPT, *options], capture_output=True, text=True, check=False,
-                          env=dict(ENVIRONMENT, MASTER_ADDR="localhost", MASTER_PORT=port))
+        return free.getsockname()[1]
+
+
+def call_ranks(*runs):
+    """Runs the script once for each of (ranks, option...)."""
+    text = json.dumps([[ranks, free_port(), *options] for ranks, *options in runs])
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED, SCRIPT, text], capture_output=True, text=True, check=False,
+                          env=dict(ENVIRONMENT, MASTER_ADDR="localhost"))
     assert done.returncode == 0, done.stderr
 
 
@@ -72,8 +80,7 @@ class TrainingScriptTest(unittest.TestCase):
         self.assertFalse(os.path.exists("elsewhere"))
         layouts = {"experts": (4, "--tp", "2", "--sp", "--ep", "2", "--distributed-optimizer"), "stages": (2, "--pp", "2"),
                    "wrong": (2, "--tp", "2", "--sp", "--forget-norms")}
-        for name, (ranks, *options) in layouts.items():
-            call_ranks(ranks, "--experts", *options, "--trace", self.at(name))
+        call_ranks(*((ranks, "--experts", *options, "--trace", self.at(name)) for name, (ranks, *options) in layouts.items()))
         for name in ("experts", "stages"):
             with self.subTest(name):
                 result = verdict(self.at("reference"), self.at(name))
@@ -86,7 +93,7 @@ class TrainingScriptTest(unittest.TestCase):
 
     def test_bf16_is_judged_by_a_reference_of_the_candidates_tensors(self):
         candidate, reference = self.at("parallel"), self.at("reference")
-        call_ranks(2, "--bf16", "--tp", "2", "--sp", "--trace", candidate)
+        call_ranks((2, "--bf16", "--tp", "2", "--sp", "--trace", candidate))
         rerun(reference, "--draws", "2", "--candidate", candidate, "--", *alone("--bf16", "--trace", "elsewhere"))
         result = verdict(reference, candidate)
         self.assertEqual(result["verdict"], "PASS", result)
