@@ -7,7 +7,7 @@ source tests/integration/common.bash
 label() { case $1 in crash | hang) echo parallel_mlp.bwd.canary ;; *) echo finalize_grads.canary_"$1" ;; esac; }
 
 # A worker that is alive but slow must not look like one that hangs: only the hang test has a short deadline, and few cases.
-cases=12
+cases=8
 for class in crash deadlock mismatch hang; do
   options=(--plant "canary-$class" --shrink-budget 40 --max-ranks 4)
   count=$cases
@@ -22,7 +22,7 @@ for class in crash deadlock mismatch hang; do
   case $class in
   crash) is_json 'j["crashed"] == j["findings"] == j["cases"]' True ;;
   hang) is_json 'j["hung"] == j["findings"] == j["cases"]' True ;;
-  *) is_json 'j["findings"] > 3 and j["crashed"] == j["hung"] == 0' True ;;
+  *) is_json 'j["findings"] > 2 and j["crashed"] == j["hung"] == 0' True ;;
   esac
   check "every finding is a $class" [ "$(query "$work/$class.sqlite" "SELECT DISTINCT class FROM verdict WHERE verdict = 'FINDING'")" = $class ]
   check "every finding names the place" [ "$(query "$work/$class.sqlite" "SELECT DISTINCT label FROM verdict WHERE class = '$class'")" = "$(label $class)" ]

@@ -70,7 +70,7 @@ static void test_decode_any_bytes_give_a_valid_case(void **state) {
   struct sf_space space = default_space();
   struct sf_pcg pcg = sf_pcg_create(7, 7);
   unsigned char bytes[128];
-  for (int round = 0; round < SF_ROUNDS(20000); round++) {
+  for (int round = 0; round < SF_ROUNDS(8000); round++) {
     const size_t byte_count = sf_pcg_below(&pcg, sizeof bytes + 1);
     for (size_t i = 0; i < byte_count; i++) bytes[i] = (unsigned char)sf_pcg_next(&pcg);
     space.max_ranks = 1 + (int64_t)sf_pcg_below(&pcg, 16);
@@ -101,7 +101,7 @@ static void test_space_any_valid_case_is_in_a_wider_one(void **state) {
   const struct sf_space space = default_space();
   struct sf_pcg pcg = sf_pcg_create(1, 2);
   int valid = 0, outside = 0;
-  for (uint64_t i = 0; i < SF_ROUNDS(20000); i++) {
+  for (uint64_t i = 0; i < SF_ROUNDS(8000); i++) {
     struct sf_draw draw;
     struct sf_case c;
     const char *undrawn[SF_SPACE_FIELDS_MAX];
@@ -117,8 +117,8 @@ static void test_space_any_valid_case_is_in_a_wider_one(void **state) {
     outside += check_is_in_space(&c, &space, undrawn) > 0;
     valid++;
   }
-  assert_true(valid > SF_ROUNDS(3000));
-  assert_true(outside > SF_ROUNDS(1000));
+  assert_true(valid > SF_ROUNDS(1200));
+  assert_true(outside > SF_ROUNDS(400));
 }
 
 /* Two layouts of one logical function and of as many ranks make a case that reloads, whatever they are. */
@@ -293,7 +293,7 @@ static void test_decode_scale_that_overflows_mostly_has_another_step(void **stat
 /* A ring of scales shows what it loses after as many steps as it holds, a window's third growth after three windows. */
 static void test_decode_reaches_runs_that_use_every_history_twice(void **state) {
   (void)state;
-  enum { CASES = 20000 };
+  enum { CASES = SF_ROUNDS(10000) };
   const struct sf_space space = default_space();
   int32_t many = 0, twice[SF_FP8_HISTORY_MAX + 1] = {0}, growths[3] = {0};
   for (uint64_t i = 0; i < CASES; i++) {
@@ -308,7 +308,7 @@ static void test_decode_reaches_runs_that_use_every_history_twice(void **state) 
     many++;
     assert_true(c.model.mtp_depth == 0 && c.train.steps * c.model.layers * c.model.hidden * c.model.seq <= 10240);
   }
-  for (int history = 1; history <= SF_FP8_HISTORY_MAX; history++) assert_true(twice[history] > 0);
+  for (int history = 1; SF_STRIDE == 1 && history <= SF_FP8_HISTORY_MAX; history++) assert_true(twice[history] > 0);
   assert_true(growths[1] > 0 && growths[2] > 0);
   assert_true(many < CASES / 30); /* they cost several cases each */
 }

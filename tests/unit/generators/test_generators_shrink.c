@@ -91,7 +91,7 @@ static const struct target {
     {needs_other_schedule, 2, 1, {"layout.cp=2", "seed=0", NULL}},
     {needs_size, 2, 1, {"model.hidden=24", "model.seq=7", "model.ffn=8", NULL}},
 };
-enum { TARGET_COUNT = sizeof TARGETS / sizeof TARGETS[0], CASES_EACH = SF_ROUNDS(32), EVALUATIONS_MAX = 150 };
+enum { TARGET_COUNT = sizeof TARGETS / sizeof TARGETS[0], CASES_EACH = SF_ROUNDS(12), EVALUATIONS_MAX = 150 };
 
 /* Counts the calls and remembers the cases, to see that none comes twice. */
 enum { SEEN_MAX = 1000 };
