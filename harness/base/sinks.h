@@ -6,6 +6,7 @@
 #include "harness/base/bytes.h"
 
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 
 /* --- terminals, logs, text reports ------------------------------------------------------------------------------ */
@@ -28,6 +29,9 @@ void sf_print_arguments(FILE *to, const char *format, va_list arguments) SF_PRIN
 /* Prints several lines that sf_line_append made. Escapes again, where that is needed, everything but their newlines. NULL prints nothing.
  */
 void sf_print_lines(FILE *to, const char *lines);
+
+/* What stands behind a noun: "" of one thing, else "s". */
+static inline const char *sf_plural(int64_t count) { return count == 1 ? "" : "s"; }
 
 /* --- Markdown ----------------------------------------------------------------------------------------------------- */
 

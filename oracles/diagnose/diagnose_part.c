@@ -1,6 +1,7 @@
 /* Says where an error is that has no simple explanation: in some ranks, rows, columns or parts, while all else is right. */
 #include "oracles/diagnose/diagnose_fit.h"
 
+#include "harness/base/sinks.h"
 #include "oracles/noise/norms.h"
 
 #include <math.h>
@@ -51,7 +52,7 @@ static void list_marked(char *out, size_t out_size, const bool *marked, int64_t 
 
 /* "row 3", "rows 3, 5-7 and 2 more". */
 static void name_marked(char out[LIST_TEXT], const char *what, const bool *marked, int64_t count) {
-  const int length = snprintf(out, LIST_TEXT, "%s%s ", what, count_marked(marked, count) == 1 ? "" : "s");
+  const int length = snprintf(out, LIST_TEXT, "%s%s ", what, sf_plural(count_marked(marked, count)));
   list_marked(out + length, LIST_TEXT - (size_t)length, marked, count);
 }
 

@@ -191,8 +191,8 @@ static int32_t face_of(const struct sf_signatures *signatures, int32_t cause) {
 
 static void append_signature(struct sf_text *out, const struct sf_signature *s, const char *indent) {
   const int width = 62 - (int)strlen(indent);
-  sf_line_append(out, "%s%-*s %6" PRId64 " case%s, first %" PRId64 "%s  %s\n", indent, width, s->signature, s->count,
-                 s->count == 1 ? "" : "s", s->first_index, s->known ? " (known)" : "", s->directory);
+  sf_line_append(out, "%s%-*s %6" PRId64 " case%s, first %" PRId64 "%s  %s\n", indent, width, s->signature, s->count, sf_plural(s->count),
+                 s->first_index, s->known ? " (known)" : "", s->directory);
 }
 
 /* Whether there is nothing to say of a signature that others of its cause do not say: an earlier one says the same, or it has no

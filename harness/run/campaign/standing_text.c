@@ -45,10 +45,10 @@ static void append_share(struct sf_text *out, const char *before, const struct s
 
 void sf_standing_line(struct sf_text *out, const struct sf_standing *s) {
   const char *before = ", ";
-  sf_text_append(out, "%" PRId64 " case%s", s->cases, s->cases == 1 ? "" : "s");
+  sf_text_append(out, "%" PRId64 " case%s", s->cases, sf_plural(s->cases));
   append_rate(out, s->cases_per_s);
   if (s->findings > 0)
-    sf_text_append(out, ", %" PRId64 " finding%s", s->findings, s->findings == 1 ? "" : "s");
+    sf_text_append(out, ", %" PRId64 " finding%s", s->findings, sf_plural(s->findings));
   else
     sf_text_append(out, ", no findings");
   append_note(out, &before, s->signatures, "distinct");
@@ -106,7 +106,7 @@ static void add_findings(struct screen *screen, const struct sf_standing *s) {
   struct sf_text text = {0};
   const char *before = ", ";
   if (s->signatures < 0) return;
-  sf_text_append(&text, "%" PRId64 " signature%s", s->signatures, s->signatures == 1 ? "" : "s");
+  sf_text_append(&text, "%" PRId64 " signature%s", s->signatures, sf_plural(s->signatures));
   append_note(&text, &before, s->new_signatures, "not known");
   append_note(&text, &before, s->shrinking, "being shrunk");
   add(screen, "findings", s->new_signatures > 0 ? SF_TONE_BAD : SF_TONE_PLAIN, &text);

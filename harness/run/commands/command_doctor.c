@@ -39,7 +39,7 @@ static int doctor(void *context) {
   FILE *to = sf_people(flags->json);
   print_checks(to, checks, count);
   if (problems)
-    sf_print(to, "%d problem%s: a campaign with default options may not run well here\n", problems, problems == 1 ? "" : "s");
+    sf_print(to, "%d problem%s: a campaign with default options may not run well here\n", problems, sf_plural(problems));
   else
     sf_print(to, "all that a campaign with default options needs is here\n");
   const int code = problems ? 1 : 0;

@@ -135,7 +135,7 @@ static enum sf_status fill(struct sf_campaign_options *out, const struct fuzz_fl
 /* "1 distinct finding, new:", "3 distinct findings under 5 signatures, 1 new:". */
 static void print_distinct(FILE *to, const struct sf_signatures *signatures) {
   const int32_t count = signatures->cause_count, new_count = signatures->new_cause_count;
-  sf_print(to, "%d distinct finding%s", count, count == 1 ? "" : "s");
+  sf_print(to, "%d distinct finding%s", count, sf_plural(count));
   if (signatures->count > count) sf_print(to, " under %d signatures", signatures->count);
   sf_print(to, ", ");
   if (new_count == 0)
@@ -155,7 +155,7 @@ static void cases_text(char *out, size_t size, const struct sf_campaign_result *
   if (isfinite(r->seconds_all)) snprintf(all, sizeof all, " in %.1f s (%.1f/s)", r->seconds_all, rate_of(cases, r->seconds_all));
   if (r->cases_run != cases)
     snprintf(now, sizeof now, ", %" PRId64 " of them now in %.1f s (%.1f/s)", r->cases_run, r->seconds, rate_of(r->cases_run, r->seconds));
-  snprintf(out, size, "%" PRId64 " cases%s%s", cases, all, now);
+  snprintf(out, size, "%" PRId64 " case%s%s%s", cases, sf_plural(cases), all, now);
 }
 
 static void print_summary(const struct sf_campaign_options *used, const struct sf_campaign_result *r,
@@ -164,9 +164,9 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
   const struct sf_store_summary *s = &r->summary;
   char cases[160];
   cases_text(cases, sizeof cases, r);
-  sf_print(to, "%s: %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n", cases,
-           s->by_verdict[SF_VERDICT_PASS], s->by_verdict[SF_VERDICT_FINDING], s->by_verdict[SF_VERDICT_INCONCLUSIVE],
-           s->by_verdict[SF_VERDICT_SKIP]);
+  sf_print(to, "%s: %" PRId64 " passed, %" PRId64 " finding%s, %" PRId64 " inconclusive, %" PRId64 " skipped\n", cases,
+           s->by_verdict[SF_VERDICT_PASS], s->by_verdict[SF_VERDICT_FINDING], sf_plural(s->by_verdict[SF_VERDICT_FINDING]),
+           s->by_verdict[SF_VERDICT_INCONCLUSIVE], s->by_verdict[SF_VERDICT_SKIP]);
   if (*s->skip_reason) sf_print(to, "last skipped: %s\n", s->skip_reason);
   if (*s->inconclusive_reason) sf_print(to, "last inconclusive: %s\n", s->inconclusive_reason);
   if (s->checked + s->unchecked) {

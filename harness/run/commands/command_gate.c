@@ -86,11 +86,12 @@ static void print_item(FILE *to, const struct sf_gate_item *item) {
 static void print_result(const struct sf_gate_result *r, const struct sf_gate_options *used, const char *seed_from, FILE *to) {
   const struct sf_store_summary *s = &r->campaign.summary;
   sf_print(to, "seed: %" PRIu64 " (%s)\n", used->campaign.seed, seed_from);
-  sf_print(to, "corpus: %d cases, %d not as expected, %d not replayed\n", r->corpus_count, r->corpus_failed, r->corpus_not_run);
+  sf_print(to, "corpus: %d case%s, %d not as expected, %d not replayed\n", r->corpus_count, sf_plural(r->corpus_count), r->corpus_failed,
+           r->corpus_not_run);
   if (r->known_count) sf_print(to, "known: %d of %d entries seen\n", r->known_seen, r->known_count);
-  sf_print(to, "fuzzed: %" PRId64 " cases in %.1f s, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64 " skipped\n",
-           r->campaign.cases_run, r->campaign.seconds, s->by_verdict[SF_VERDICT_FINDING], s->by_verdict[SF_VERDICT_INCONCLUSIVE],
-           s->by_verdict[SF_VERDICT_SKIP]);
+  sf_print(to, "fuzzed: %" PRId64 " case%s in %.1f s, %" PRId64 " finding%s, %" PRId64 " inconclusive, %" PRId64 " skipped\n",
+           r->campaign.cases_run, sf_plural(r->campaign.cases_run), r->campaign.seconds, s->by_verdict[SF_VERDICT_FINDING],
+           sf_plural(s->by_verdict[SF_VERDICT_FINDING]), s->by_verdict[SF_VERDICT_INCONCLUSIVE], s->by_verdict[SF_VERDICT_SKIP]);
   if (*s->skip_reason) sf_print(to, "last skipped: %s\n", s->skip_reason);
   if (*s->inconclusive_reason) sf_print(to, "last inconclusive: %s\n", s->inconclusive_reason);
   for (int32_t i = 0; i < r->item_count; i++)

@@ -46,7 +46,7 @@ static const struct sf_option options[] = {
 /* ", on 2 ranks"; an operation has none. */
 static const char *ranks_text(char out[32], const struct sf_case *c, const struct sf_outcome *outcome) {
   *out = '\0';
-  if (sf_subject_of(c)->has_ranks) snprintf(out, 32, ", on %d rank%s", outcome->ranks, outcome->ranks == 1 ? "" : "s");
+  if (sf_subject_of(c)->has_ranks) snprintf(out, 32, ", on %d rank%s", outcome->ranks, sf_plural(outcome->ranks));
   return out;
 }
 

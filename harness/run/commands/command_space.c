@@ -77,7 +77,7 @@ static bool is_canary(const struct sf_plant *plant) { return *plant->label != '\
 
 static void print_people(FILE *to, const struct counts *counts, const struct sf_campaign_options *draws) {
   sf_print(to, "%" PRId64 " cases of seed %" PRIu64 ", %" PRId64 " layout%s of each model\n", counts->cases, draws->seed, draws->layouts,
-           draws->layouts == 1 ? "" : "s");
+           sf_plural(draws->layouts));
   sf_print(to, "pairs of settings: %" PRId64 " of %" PRId64 ", triples: %.1f %% of %" PRId64 "\n\n", counts->cover.pairs_run,
            counts->cover.pairs, 100.0 * (double)counts->cover.triples_run / (double)counts->cover.triples, counts->cover.triples);
   sf_print(to, "  %-30s %8s %10s %8s\n", "trigger of a planted bug", "cases", "one in", "first");

@@ -132,11 +132,11 @@ static int report(const struct session *s) {
   if (judged_nothing) nothing_text(&nothing, s);
   int code = judged_nothing ? 3 : s->counts[SF_VERDICT_FINDING] > 0 ? 1 : 0;
   sf_print(to,
-           "%" PRId64 " cases in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " findings, %" PRId64 " inconclusive, %" PRId64
-           " skipped; %" PRId64 " sets ended early\n",
-           s->cases, s->seconds, s->seconds > 0 ? (double)s->cases / s->seconds : 0, s->counts[SF_VERDICT_PASS],
-           s->counts[SF_VERDICT_FINDING], s->counts[SF_VERDICT_INCONCLUSIVE], s->counts[SF_VERDICT_SKIP],
-           sf_framework_restarts(s->framework));
+           "%" PRId64 " case%s in %.1f s (%.1f/s): %" PRId64 " passed, %" PRId64 " finding%s, %" PRId64 " inconclusive, %" PRId64
+           " skipped; %" PRId64 " set%s ended early\n",
+           s->cases, sf_plural(s->cases), s->seconds, s->seconds > 0 ? (double)s->cases / s->seconds : 0, s->counts[SF_VERDICT_PASS],
+           s->counts[SF_VERDICT_FINDING], sf_plural(s->counts[SF_VERDICT_FINDING]), s->counts[SF_VERDICT_INCONCLUSIVE],
+           s->counts[SF_VERDICT_SKIP], sf_framework_restarts(s->framework), sf_plural(sf_framework_restarts(s->framework)));
   if (judged_nothing) sf_complain(nothing.data ? nothing.data : "out of memory");
   if (s->flags->json) code = sf_exit_json(json_of_session(s, nothing.data), 0, code);
   sf_text_destroy(&nothing);
@@ -276,11 +276,10 @@ const struct sf_command sf_command_worker = {
     .name = "worker",
     .summary = "run cases of a framework that a worker drives",
     .arguments = "CMD [CASES.jsonl...]",
-    .help =
-        "Runs cases of a framework that CMD drives (targets/worker.md): reference and perturbed runs on one rank, the candidate on as "
-        "many as\n"
-        "the case says. Reads cases as JSON objects, one after the other, from the files or stdin: in the worker's own fields, or as\n"
-        "saved by a campaign or listed by fuzz --dry-run. Prints a line for each case.",
+    .help = "Runs cases of a framework that CMD drives (targets/worker.md): reference and perturbed runs on one rank, the candidate on as "
+            "many as\n"
+            "the case says. Reads cases as JSON objects, one after the other, from the files or stdin: in the worker's own fields, or as\n"
+            "saved by a campaign or listed by fuzz --dry-run. Prints a line for each case.",
     SF_OPTIONS_ARE(options),
     SF_ARGUMENTS_ARE(1, 1000, struct worker_flags, arguments),
     .flags_bytes = sizeof(struct worker_flags),

@@ -173,8 +173,8 @@ static void describe_size(struct sf_text *out, const struct sf_case *c, const st
 
 static void append_minimal(struct sf_text *out, const struct sf_plant_minimal *minimal, const char *before) {
   if (minimal->ranks > 0)
-    sf_text_append(out, "%s%" PRId64 " rank%s, %" PRId64 " layer%s%s%s", before, minimal->ranks, minimal->ranks == 1 ? "" : "s",
-                   minimal->layers, minimal->layers == 1 ? "" : "s", *minimal->fields ? ", " : "", minimal->fields);
+    sf_text_append(out, "%s%" PRId64 " rank%s, %" PRId64 " layer%s%s%s", before, minimal->ranks, sf_plural(minimal->ranks), minimal->layers,
+                   sf_plural(minimal->layers), *minimal->fields ? ", " : "", minimal->fields);
 }
 
 /* What the table of planted bugs says of the case. */

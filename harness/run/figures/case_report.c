@@ -1,5 +1,6 @@
 #include "harness/run/figures/case_report.h"
 
+#include "harness/base/sinks.h"
 #include "harness/run/figures/figures.h"
 #include "harness/run/process/subject.h"
 
@@ -61,7 +62,7 @@ void sf_case_report(struct sf_report *report, const struct sf_case *c, const str
                                               : outcome->verdict == SF_VERDICT_FINDING ? SF_REPORT_FAILED
                                                                                        : SF_REPORT_ERROR);
   char ranks[32] = "";
-  if (subject->has_ranks) snprintf(ranks, sizeof ranks, ", on %d rank%s", outcome->ranks, outcome->ranks == 1 ? "" : "s");
+  if (subject->has_ranks) snprintf(ranks, sizeof ranks, ", on %d rank%s", outcome->ranks, sf_plural(outcome->ranks));
   if (outcome->checked + outcome->unchecked > 0) /* an operation ends with the first wrong element */
     sf_report_fact(report, subject->noun, NULL, "%d of %d judged%s", outcome->checked, outcome->checked + outcome->unchecked, ranks);
   add_case(report, c, outcome);

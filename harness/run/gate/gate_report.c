@@ -58,12 +58,12 @@ void sf_gate_report(struct sf_report *report, const struct sf_gate_result *resul
   if (*identity->commit) sf_report_fact(report, "commit", NULL, "%s", identity->commit);
   sf_report_fact(report, "shardfuzz", NULL, "%s%s%s", sf_version, *sf_version_commit ? ", commit " : "", sf_version_commit);
   if (result->known_count > 0) sf_report_fact(report, "known list", NULL, "%d of %d entries seen", result->known_seen, result->known_count);
-  sf_report_fact(report, "corpus", NULL, "%d cases, %d not as expected, %d not replayed", result->corpus_count, result->corpus_failed,
-                 result->corpus_not_run);
+  sf_report_fact(report, "corpus", NULL, "%d case%s, %d not as expected, %d not replayed", result->corpus_count,
+                 sf_plural(result->corpus_count), result->corpus_failed, result->corpus_not_run);
   sf_report_fact(report, "fuzzing", s->inconclusive_reason,
-                 "%" PRId64 " cases in %.0f s, %" PRId64 " with findings, %" PRId64 " inconclusive%s", result->campaign.cases_run,
-                 result->campaign.seconds, s->by_verdict[SF_VERDICT_FINDING], s->by_verdict[SF_VERDICT_INCONCLUSIVE],
-                 *s->inconclusive_reason ? ", the last: " : "");
+                 "%" PRId64 " case%s in %.0f s, %" PRId64 " with findings, %" PRId64 " inconclusive%s", result->campaign.cases_run,
+                 sf_plural(result->campaign.cases_run), result->campaign.seconds, s->by_verdict[SF_VERDICT_FINDING],
+                 s->by_verdict[SF_VERDICT_INCONCLUSIVE], *s->inconclusive_reason ? ", the last: " : "");
   for (int32_t i = 0, end; i < result->item_count; i = end) {
     end = sf_gate_cause_end(result, i);
     add_cause(report, result, i, end);

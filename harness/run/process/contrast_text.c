@@ -1,5 +1,6 @@
 #include "harness/run/process/contrast_text.h"
 
+#include "harness/base/sinks.h"
 #include "harness/run/support/json.h"
 
 #include <inttypes.h>
@@ -237,7 +238,7 @@ void sf_contrast_line(char out[SF_CONTRAST_LINE_TEXT], const char *json) {
   const json_int_t trials = json_integer_value(json_object_get(object, "trials"));
   *out = '\0';
   if (why != NULL && trials > 0)
-    snprintf(out, SF_CONTRAST_LINE_TEXT, "%.1100s (%" PRId64 " trial%s)", why, (int64_t)trials, trials == 1 ? "" : "s");
+    snprintf(out, SF_CONTRAST_LINE_TEXT, "%.1100s (%" PRId64 " trial%s)", why, (int64_t)trials, sf_plural(trials));
   else if (why != NULL)
     snprintf(out, SF_CONTRAST_LINE_TEXT, "%.1100s", why);
   json_decref(object);

@@ -68,7 +68,7 @@ static void tell_case(struct sf_text *out, const struct sf_case *c, const struct
   char axes[SF_AXES_TEXT];
   (void)outcome;
   sf_signature_axes(axes, c, NULL);
-  sf_line_append(out, "case         %" PRId64 " rank%s (%s), %s, %s\n", sf_case_ranks(c), sf_case_ranks(c) == 1 ? "" : "s", axes, c->target,
+  sf_line_append(out, "case         %" PRId64 " rank%s (%s), %s, %s\n", sf_case_ranks(c), sf_plural(sf_case_ranks(c)), axes, c->target,
                  c->fields);
 }
 

@@ -152,7 +152,7 @@ static void tell_case(struct sf_text *out, const struct sf_case *c, const struct
   sf_signature_axes(axes, c, NULL);
   if (c->reload.after_step > 0) snprintf(reload, sizeof reload, ", loaded in another layout after step %" PRId64, c->reload.after_step - 1);
   sf_line_append(out, "case         %" PRId64 " rank%s (%s)%s, %" PRId64 " layer%s, %s, %s\n", sf_case_ranks(c),
-                 sf_case_ranks(c) == 1 ? "" : "s", axes, reload, c->model.layers, c->model.layers == 1 ? "" : "s",
+                 sf_plural(sf_case_ranks(c)), axes, reload, c->model.layers, sf_plural(c->model.layers),
                  sf_compute_name(c->precision.compute), c->mode == SF_MODE_ISOLATED ? "isolated" : "end to end");
 }
 

@@ -101,7 +101,7 @@ static void append_verdict(struct sf_text *out, const struct sf_report *report) 
   if (report->nothing.data)
     sf_text_append(out, "Not judged");
   else if (wrong > 0)
-    sf_text_append(out, "%d %sfinding%s", wrong, has_known(report) ? "new " : "", wrong == 1 ? "" : "s");
+    sf_text_append(out, "%d %sfinding%s", wrong, has_known(report) ? "new " : "", sf_plural(wrong));
   else
     sf_text_append(out, report->passed ? "Nothing new was found" : "Failed");
   sf_text_append(out, "</h1>\n");

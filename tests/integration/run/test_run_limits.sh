@@ -60,7 +60,7 @@ for tokens in 1 2 3 4; do case_of burn-some "$tokens"; done >"$work/some.jsonl"
 limited 0 "-S -t 2" '^4 cases .* 4 passed, 0 findings, 0 inconclusive' worker "$faulty" "$work/some.jsonl" "${launch[@]}"
 is_json "j['ended_early'] > 0" True
 (case_of burn-some 1; case_of burn-some 2; case_of burn-then-crash 3) >"$work/crash.jsonl"
-limited 1 "-S -t 4" '^3 cases .* 2 passed, 1 findings, 0 inconclusive' worker "$faulty" "$work/crash.jsonl" "${launch[@]}"
+limited 1 "-S -t 4" '^3 cases .* 2 passed, 1 finding, 0 inconclusive' worker "$faulty" "$work/crash.jsonl" "${launch[@]}"
 
 # Open files.
 limited_fuzz 3 "-n 6" 'cannot open: Too many open files \(the limit on open files is 6: raise ulimit -n\)$' --cases 2 --seed 1
