@@ -1,6 +1,7 @@
 #include "harness/base/nearest.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,6 +25,20 @@ static int32_t distance_of(const char *a, int32_t a_length, const char *b, int32
   return above[b_length];
 }
 
+/* Which letters a word has, some of them as one bit. */
+static uint64_t letters_of(const char *word) {
+  uint64_t letters = 0;
+  for (; *word; word++) letters |= UINT64_C(1) << ((unsigned char)*word % 64);
+  return letters;
+}
+
+/* At most their distance: a change of one letter takes at most one letter that the other word lacks, a swap none. */
+static int32_t distance_at_least(const char *a, const char *b) {
+  const uint64_t of_a = letters_of(a), of_b = letters_of(b);
+  const int32_t missing = __builtin_popcountll(of_a & ~of_b), added = __builtin_popcountll(of_b & ~of_a);
+  return missing > added ? missing : added;
+}
+
 struct sf_nearest sf_nearest_to(const char *word) {
   return (struct sf_nearest){.word = word, .distance = INT32_MAX};
 }
@@ -39,7 +54,7 @@ void sf_nearest_offer(struct sf_nearest *nearest, const char *known) {
   const bool begins = word_length >= 3 && strncmp(known, nearest->word, word_length) == 0;
   const int32_t longer = (int32_t)(word_length > known_length ? word_length : known_length);
   const int32_t apart = longer - (int32_t)(word_length < known_length ? word_length : known_length); /* at least so many letters */
-  if (!begins && apart > longer / 3) return;
+  if (!begins && (apart > longer / 3 || distance_at_least(nearest->word, known) > longer / 3)) return;
   const int32_t distance = begins ? 1 : distance_of(nearest->word, (int32_t)word_length, known, (int32_t)known_length);
   if (distance > longer / 3 || distance >= nearest->distance) return;
   memcpy(nearest->best, known, known_length + 1);
