@@ -60,8 +60,10 @@ void sf_line_copy(char *out, size_t size, const char *text) {
   while (*text != '\0') {
     text += show(shown, text);
     if (makes_command(out, at, *shown)) snprintf(shown, sizeof shown, "\\x%02x", (unsigned char)*shown);
-    if (at + strlen(shown) >= size) break;
-    at += (size_t)snprintf(out + at, size - at, "%s", shown);
+    const size_t length = strlen(shown);
+    if (at + length >= size) break;
+    memcpy(out + at, shown, length);
+    at += length;
   }
   out[at] = '\0';
 }
