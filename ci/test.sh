@@ -6,7 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 export PIP_COMPILE=0 # pip would compile every module of a package; Python compiles the few that are imported
 unset PYTHONDONTWRITEBYTECODE
-fuzz_seconds=6 # for each libFuzzer entry
+fuzz_seconds=4 # for each libFuzzer entry
 all=0
 for argument in "$@"; do
   case $argument in
