@@ -13,14 +13,15 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from shardfuzz import writer
+from shardfuzz.chain import CHAIN, NONE, gradient_of
+from shardfuzz.exact import values
 from shardfuzz.perturb import Jitter
 from shardfuzz.places import whole
 from shardfuzz.worker import Refused
 from target_cases import SHARDFUZZ, known_cases, outcomes_of, place_of
 from target_cases import complete as complete_case
 from torch_dtensor_target import program
-from torch_dtensor_target.fields import CHAIN, FIELDS, NONE
-from torch_dtensor_target.operands import values
+from torch_dtensor_target.fields import FIELDS
 from torch_dtensor_target.operations import NAMES
 from torch_dtensor_target.ranks import Ranks
 from torch_dtensor_target.serving import plain
@@ -68,7 +69,7 @@ class Operations(unittest.TestCase):
         m = values("0.1.m", [4, 3], torch.float64).requires_grad_()
         loss = torch.cumsum(torch.softmax(x @ m, 0), 1).mean()
         given = program.gradient_for(case, operations[-1], 0, loss)
-        for name, gradient in zip((program.gradient_of(operations[0]), program.gradient_of(operations[0], "m")), torch.autograd.grad(loss, [x, m], given)):
+        for name, gradient in zip((gradient_of(operations[0]), gradient_of(operations[0], "m")), torch.autograd.grad(loss, [x, m], given)):
             torch.testing.assert_close(found[name], gradient)
 
     def test_a_chain_ends_where_nothing_follows(self):

@@ -1,20 +1,11 @@
 """What a case has: paths and what a field may be, the plainest first (targets/worker.md)."""
+from shardfuzz.chain import NONE, OTHERS, fields
+
 from .operations import NAMES
 
-CHAIN = 4
-NONE = "none"
 AXES = ("tp", "dp")                                      # dimensions of the mesh; without the second where that is 1
 ARGUMENTS = {"dim": [0, -1, 1, -2, 2], "k": [1, 0, 2, 3, -1], "keepdim": [False, True]}   # that are no tensors
 PLACEMENTS = ["R", "S0", "S1", "S2", "S3", "P"]          # of a mesh dimension; a cut's dimension is taken modulo the tensor's
-
-
-def _operation(number):
-    """Fields of one operation of the chain, and where they do something."""
-    name, before = f"op.{number}.name", f"op.{number - 1}.name"
-    fields = {name: {"choices": NAMES if number == 1 else [NONE, *NAMES], "one_in": number, **({"needs": {before: NAMES}} if number > 2 else {})}}
-    for part, choices in {**ARGUMENTS, "other": ["same", "row", "column", "scalar"]}.items():
-        fields[f"op.{number}.{part}"] = {"choices": choices, "one_in": 3, **({"needs": {name: NAMES}} if number > 1 else {})}
-    return fields
 
 
 FIELDS = {
@@ -22,7 +13,7 @@ FIELDS = {
     **{f"shape.{d}": {"choices": [4, 1, 2, 3, 5, 6, 7, 8], "one_in": 2, **({"needs": {"shape.dims": [n for n in (2, 1, 3, 4) if n > d]}} if d else {})} for d in range(4)},
     "dtype": {"choices": ["float64", "float32"]},
     "backward": {"choices": [True, False]},
-    **{path: field for number in range(1, CHAIN + 1) for path, field in _operation(number).items()},
+    **fields(NAMES, {**ARGUMENTS, "other": OTHERS}),
     "layout.tp": {"choices": [1, 2, 4, 3, 8], "layout": True, "one_in": 1},
     "layout.dp": {"choices": [1, 2], "layout": True, "one_in": 4, "needs": {"layout.tp": [2, 4]}},
     **{f"{tensor}.{axis}": {"choices": PLACEMENTS, "layout": True, "one_in": 1 if tensor == "x" else 2, "needs": {f"layout.{axis}": [2, 4, 3, 8] if axis == "tp" else [2]}}

@@ -6,10 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
+from shardfuzz import chain
+from shardfuzz.chain import INPUT, NONE, act, gradient_of
+from shardfuzz.exact import values
 from shardfuzz.worker import Refused
 
-from .fields import ARGUMENTS, AXES, CHAIN, NONE
-from .operands import operand, values
+from .fields import ARGUMENTS, AXES
+from .operands import operand
 from .operations import OPERATIONS, STEPS, picks
 
 _compiled = {name: compile(text, name, "eval") for name, text in OPERATIONS.items()}
@@ -23,7 +26,7 @@ class Operation:
         fields = case["op"][str(number)]
         self.kind, self.number, self.seed = fields["name"], number, case["seed"]
         self.dim, self.k, self.keepdim, self.other = fields["dim"], fields["k"], fields["keepdim"], fields["other"]
-        self.name = f"{number}.{self.kind.lstrip('~').replace('.', '-')}"
+        self.name = chain.name_of(number, self.kind)
 
     def before(self, case):
         """The same operation with another value of an argument, which is called before this one; None: there is no such call."""
@@ -62,10 +65,7 @@ class _Arguments(dict):
 
 
 def operations_of(case):
-    numbers = range(1, CHAIN + 1)
-    names = [case["op"][str(number)]["name"] for number in numbers]
-    last = next((number for number in numbers if names[number - 1] == NONE), CHAIN + 1)
-    return [Operation(case, number) for number in range(1, last)]
+    return chain.operations_of(case, Operation)
 
 
 def first_tensor(case):
@@ -82,20 +82,9 @@ def is_differentiable(tensor):
     return tensor.requires_grad and tensor.dtype.is_floating_point
 
 
-INPUT = "s0/mb0/fwd/act/0.input/0"
-
-
-def act(operation, place, part=""):
-    return f"s0/mb0/fwd/act/{operation.name}{part and '.' + part}{f':{place}' if place else ''}/0"
-
-
 def shape_of(operation, place, one):
     """(name, tensor): the number of dimensions that a result says it has, and its sizes. A DTensor may claim other ones than its values have."""
     return f"s0/mb0/fwd/scalar/{operation.name}.shape{f':{place}' if place else ''}/0", torch.tensor([one.ndim, *one.shape])
-
-
-def gradient_of(operation, name=""):
-    return f"s0/mb0/bwd/act_grad/{operation.name}{f'.{name}' if name else ''}/0"
 
 
 def run_candidate(case, ranks):

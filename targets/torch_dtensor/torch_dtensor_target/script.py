@@ -3,10 +3,12 @@ import contextlib
 
 import torch
 
+from shardfuzz.chain import act, gradient_of
+from shardfuzz.exact import STEP
+
 from .fields import AXES
-from .operands import STEP
 from .operations import OPERATIONS
-from .program import act, first_tensor, gradient_for, gradient_of, is_differentiable, operations_of, shape_of
+from .program import first_tensor, gradient_for, is_differentiable, operations_of, shape_of
 
 _TEMPLATE = '''"""Found by shardfuzz: {summary}
 

@@ -3,10 +3,10 @@ import contextlib
 import functools
 import logging
 import os
-import signal
 import warnings
 
 from shardfuzz import worker, zygote
+from shardfuzz.limited import OutOfTime, limited, line_of
 
 from .fields import AXES, DESCRIBE
 
@@ -24,36 +24,16 @@ def preload():
     from . import program, ranks  # noqa: F401
 
 
-class OutOfTime(BaseException):
-    """Raised where the code under test uses more processor time than a run has. No `except Exception` on the way up swallows it."""
-
-
-@contextlib.contextmanager
-def limited():
-    def stop(*_):
-        raise OutOfTime(f"more than {SECONDS} s of processor time")
-    signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-
-
 def plain(case, anchored=lambda name, tensor: tensor, moved=lambda tensor: tensor):
     """What run_reference of program.py returns. Raises worker.Refused for a case that plain tensors refuse."""
     from .program import run_reference
     try:
-        with limited():
+        with limited(SECONDS):
             return run_reference(case, anchored, moved)
     except worker.Refused:
         raise
     except (Exception, OutOfTime) as error:  # noqa: BLE001
-        raise worker.Refused(f"no operation of plain tensors: {_line(error)}") from None
-
-
-def _line(error):
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:300]
+        raise worker.Refused(f"no operation of plain tensors: {line_of(error)}") from None
 
 
 class Worker:
@@ -92,13 +72,13 @@ class Worker:
         _clear_sharding_prop_cache()  # what DTensor keeps of a case would make another one depend on it
         ranks, entries = self.ranks(*(case["layout"][axis] for axis in AXES)), {}
         try:
-            with limited(), ranks.entered():
+            with limited(SECONDS), ranks.entered():
                 found = run_candidate(case, ranks)
                 pieces = [(name, ranks.pieces(tensor)) for name, tensor in found]
         except worker.Refused:
             raise
         except (Exception, OutOfTime) as error:  # noqa: BLE001
-            raise worker.Refused(_line(error)) from None
+            raise worker.Refused(line_of(error)) from None
         for name, parts in pieces:
             for rank, local, place in parts:
                 data = recordable(local)
