@@ -18,6 +18,7 @@ transformers  build-transformers tests/transformers targets/transformers torch=2
 deepspeed     build-deepspeed tests/deepspeed targets/deepspeed torch=2.13.0 numpy=2.4.6 packaging=26.2 einops=0.8.1 hjson=3.1.0 msgpack=1.1.2 ninja=1.13.0 psutil=7.1.3 py-cpuinfo=9.0.0 pydantic=2.12.4 tqdm=4.67.1 alone:deepspeed=0.19.8
 open-clip     build-open-clip tests/open_clip targets/open_clip torch=2.13.0 numpy=2.4.6 alone:open-clip-torch=3.3.0
 marl-iql      build-marl     tests/marl_iql targets/marl_iql torch=2.13.0 numpy=2.4.6 packaging=26.2 cloudpickle=3.1.2 importlib-metadata=8.7.0 orjson=3.11.4 alone:pyvers=0.2.3 alone:hoptorch=0.1.4 alone:tensordict=0.14.3 alone:torchrl=0.14.1
+jax           build-jax      tests/jax targets/jax torch=2.13.0 numpy=2.4.6 ml_dtypes=0.6.0 scipy=1.17.1 opt_einsum=3.4.0 alone:jax=0.10.2 alone:jaxlib=0.10.2
 torchtitan    build-torchtitan tests/torchtitan targets/torchtitan torch=2.13.0 numpy=2.4.6 triton=3.9.0 datasets=4.7.0 torchtitan=0.3.0
 neuronx-distributed build-neuronx tests/neuronx_distributed targets/neuronx_distributed torch=2.13.0 numpy=2.4.6 packaging=26.2 safetensors=0.7.0 alone:torch-xla=2.9.0 checkout:neuronx_distributed
 "

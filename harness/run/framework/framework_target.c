@@ -32,6 +32,8 @@ const struct sf_framework_known sf_frameworks[] = {
     {"marl-iql", "\"${SHARDFUZZ_MARL:-build-marl}/bin/python\" -m marl_iql_target",
      "independent Q-learning of several agents with torchrl (ci/frameworks.sh marl-iql sets it up)", "SHARDFUZZ_MARL", "build-marl",
      "ci/frameworks.sh marl-iql"},
+    {"jax", "\"${SHARDFUZZ_JAX:-build-jax}/bin/python\" -m jax_target",
+     "sharded programs of JAX on a CPU (ci/frameworks.sh jax sets it up)", "SHARDFUZZ_JAX", "build-jax", "ci/frameworks.sh jax"},
     {"torchtitan", "\"${SHARDFUZZ_TORCHTITAN:-build-torchtitan}/bin/python\" -m torchtitan_target",
      "torchtitan's Trainer on a CPU (ci/frameworks.sh torchtitan sets it up)", "SHARDFUZZ_TORCHTITAN", "build-torchtitan",
      "ci/frameworks.sh torchtitan"},

@@ -1,0 +1,1 @@
+"""Fuzzes sharded programs of JAX, as chains of operations with their gradients, on simulated devices."""
