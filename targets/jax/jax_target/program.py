@@ -14,6 +14,7 @@ from shardfuzz.worker import Refused
 
 from . import noise, operands
 from .operations import MANUAL, OPERATIONS, STEPS, picks
+from .ranks import is_even
 from .wraps import PLAIN, WRAPS
 
 ELEMENTS_MAX = 1 << 16
@@ -154,7 +155,7 @@ def run_candidate(case, ranks):
     def program(x, given, last):
         made, back = [], {}
         x = ranks.constrained(x, case["x"], case)
-        given = [{name: ranks.constrained(one, case["y"], case) for name, one in of.items()} for of in given]
+        given = [{name: one if is_even(case, case["y"], one.shape) else ranks.constrained(one, case["y"], case) for name, one in of.items()} for of in given]
         for step, of in zip(steps, given):
             function = step.sharded(ranks, case)
             results, back[step] = pulled(function, x, of) if case["backward"] else (function(x, of), None)

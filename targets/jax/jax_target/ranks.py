@@ -13,15 +13,41 @@ from .operations import MANUAL
 _manual = {name: compile(text, name, "eval") for name, (_, _, text) in MANUAL.items()}
 
 
+def ordered(count, devices):
+    """The numbers of that many devices in the order of the mesh. devices: a choice of layout.devices."""
+    order = list(range(count))
+    return order[::-1] if devices == "reversed" else order[1::2] + order[::2] if devices == "odd_first" else order
+
+
+def device_order(case):
+    return ordered(case["layout"]["tp"] * case["layout"]["dp"], case["layout"]["devices"])
+
+
+def spec_of(case, cuts, dims):
+    """The PartitionSpec of {axis: a choice of fields.CUTS} for an array with that many dimensions."""
+    axes = [[] for _ in range(dims)]
+    here = AXES if case["layout"]["dp"] > 1 else AXES[:1]
+    for axis in (here if case["layout"]["outer"] == "tp" else here[::-1]):
+        cut = cuts.get(axis, "R")
+        if cut[0] == "S" and dims:
+            axes[int(cut[1]) % dims].append(axis)
+    open_ = PartitionSpec.UNCONSTRAINED if cuts.get("rest") == "open" else None
+    return PartitionSpec(*(tuple(of) if len(of) > 1 else of[0] if of else open_ for of in axes))
+
+
+def is_even(case, cuts, shape):
+    """Whether the cuts give all devices parts of the same size."""
+    sizes = {axis: case["layout"][axis] for axis in AXES}
+    return all(size % int(np.prod([sizes[axis] for axis in np.atleast_1d(of)])) == 0 for size, of in zip(shape, spec_of(case, cuts, len(shape))) if of)
+
+
 class Ranks:
-    """The devices of a mesh of tp x dp, the second axis left out where it is 1. devices: their order in the mesh, a choice of layout.devices."""
+    """The devices of a mesh of tp x dp, the second axis left out where it is 1. devices: a choice of layout.devices."""
 
     def __init__(self, tp: int, dp: int, devices: str):
         self.sizes = (tp,) if dp == 1 else (tp, dp)
         self.axes, count = AXES[:len(self.sizes)], tp * dp
-        order = list(range(count))
-        order = order[::-1] if devices == "reversed" else order[1::2] + order[::2] if devices == "odd_first" else order
-        self.ranks = np.array(order).reshape(self.sizes)
+        self.ranks = np.array(ordered(count, devices)).reshape(self.sizes)
         there = jax.devices()[:count]
         self.number = {device: rank for rank, device in enumerate(there)}
         self.mine = [rank for device, rank in self.number.items() if device.process_index == jax.process_index()]
@@ -32,27 +58,15 @@ class Ranks:
         at = np.argwhere(self.ranks == rank)[0]
         return {axis: self.ranks[tuple(slice(None) if d == dim else c for d, c in enumerate(at))].tolist() for dim, axis in enumerate(self.axes)}
 
-    def spec(self, cuts, dims, case):
-        """The PartitionSpec of {axis: a choice of fields.CUTS} for an array with that many dimensions."""
-        axes = [[] for _ in range(dims)]
-        for axis in (self.axes if case["layout"]["outer"] == "tp" else self.axes[::-1]):
-            cut = cuts.get(axis, "R")
-            if cut[0] == "S" and dims:
-                axes[int(cut[1]) % dims].append(axis)
-        open_ = PartitionSpec.UNCONSTRAINED if cuts.get("rest") == "open" else None
-        return PartitionSpec(*(tuple(of) if len(of) > 1 else of[0] if of else open_ for of in axes))
-
     def put(self, whole, cuts, case):
         """The whole array on the devices, cut where the cut is even: JAX has no other arrays. `constrained` cuts it within the program otherwise."""
-        spec, sizes = self.spec(cuts, whole.ndim, case), dict(zip(self.axes, self.sizes))
-        even = all(whole.shape[dim] % int(np.prod([sizes[axis] for axis in np.atleast_1d(of)])) == 0 for dim, of in enumerate(spec) if of)
-        sharding = NamedSharding(self.mesh, spec if even else PartitionSpec())
+        sharding = NamedSharding(self.mesh, spec_of(case, cuts, whole.ndim) if is_even(case, cuts, whole.shape) else PartitionSpec())
         return jax.make_array_from_callback(whole.shape, sharding, lambda index: np.array(whole[index]))
 
     def constrained(self, x, cuts, case):
         if cuts["tp"] == FREE:
             return x
-        return lax.with_sharding_constraint(x, NamedSharding(self.mesh, self.spec(cuts, x.ndim, case)))
+        return lax.with_sharding_constraint(x, NamedSharding(self.mesh, spec_of(case, cuts, x.ndim)))
 
     def by_hand(self, step, case, x, given):
         """An operation of MANUAL under jax.shard_map."""
