@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from shardfuzz import writer
-from shardfuzz.chain import CHAIN, NONE, gradient_of
-from shardfuzz.exact import values
+from shardfuzz.chains import CHAIN, NONE, gradient_of
+from shardfuzz.chains.exact import values
 from shardfuzz.perturb import Jitter
 from shardfuzz.places import whole
 from shardfuzz.worker import Refused

@@ -1,5 +1,5 @@
 """What a case has: paths and what a field may be, the plainest first (targets/worker.md)."""
-from shardfuzz.chain import CHAIN, OTHERS, fields
+from shardfuzz.chains import CHAIN, OTHERS, fields
 
 from .operations import MANUAL, NAMES
 

@@ -1,9 +1,9 @@
 """Operands of operations.py as whole NumPy arrays: exact, and the same for the reference and every device."""
 import torch
 
-from shardfuzz.exact import broadcast_shape, values, whole_numbers
+from shardfuzz.chains.exact import broadcast_shape, values, whole_numbers
 
-NAMES = frozenset("y z m mm v u w w4 wg wg4 i j j2 mask ids table seg at".split())
+NAMES = frozenset("y z m mm v u w w4 wg wg4 i j j2 mask ids table seg spot".split())
 
 
 def seen_as(dims, shape):
@@ -31,6 +31,6 @@ def operand(name: str, key: str, shape, dtype: str, d: int, other: str):
             "w": [4, channels, 3], "w4": [4, channels4, 3, 3], "wg": [channels, 1, 3], "wg4": [channels4, 1, 3, 3]}
     if name in real:
         return first(f"{key}.{name}", real[name], dtype)
-    whole = {"i": (shape, size), "j": ([3], size), "j2": ([3], size), "mask": (shape, 2), "ids": (shape, 7), "seg": ([size], 4), "at": ([], size)}
+    whole = {"i": (shape, size), "j": ([3], size), "j2": ([3], size), "mask": (shape, 2), "ids": (shape, 7), "seg": ([size], 4), "spot": ([], size)}
     drawn = whole_numbers(f"{key}.{name}", *whole[name])
     return (drawn.bool() if name == "mask" else drawn.int()).numpy()

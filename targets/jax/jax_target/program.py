@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardfuzz import chain
-from shardfuzz.chain import INPUT, act, gradient_of
-from shardfuzz.limited import line_of
+from shardfuzz import chains
+from shardfuzz.chains import INPUT, act, gradient_of
+from shardfuzz.chains.limited import line_of
 from shardfuzz.worker import Refused
 
 from . import noise, operands
@@ -41,7 +41,7 @@ class Operation:
         fields = case["op"][str(number)]
         self.kind, self.number, self.seed = fields["name"], number, case["seed"]
         self.dim, self.k, self.keepdim, self.other, self.wrap = (fields[part] for part in ("dim", "k", "keepdim", "other", "wrap"))
-        self.name = chain.name_of(number, self.kind)
+        self.name = chains.name_of(number, self.kind)
 
 
 def is_float(one):
@@ -97,7 +97,7 @@ def plan(case):
     shape, dtype, steps = [case["shape"][str(d)] for d in range(case["shape"]["dims"])], case["dtype"], []
     x = operands.first(f"{case['seed']}.x", shape, dtype)
     try:
-        for operation in chain.operations_of(case, Operation):
+        for operation in chains.operations_of(case, Operation):
             if picks(operation.kind) and operation.wrap == "carry":
                 raise Refused(f"{operation.kind}: equal elements in the second round")
             step = Step(operation, shape, dtype)

@@ -4,8 +4,8 @@ import inspect
 import jax
 import numpy as np
 
-from shardfuzz.chain import INPUT, act, gradient_of
-from shardfuzz.exact import STEP
+from shardfuzz.chains import INPUT, act, gradient_of
+from shardfuzz.chains.exact import STEP
 
 from . import wraps
 from .fields import AXES, FREE

@@ -7,7 +7,7 @@ import time
 import warnings
 
 from shardfuzz import worker, zygote
-from shardfuzz.limited import OutOfTime, limited, line_of
+from shardfuzz.chains.limited import OutOfTime, limited, line_of
 
 from .fields import AXES, DESCRIBE
 

@@ -1,5 +1,5 @@
 """What a case has: paths and what a field may be, the plainest first (targets/worker.md)."""
-from shardfuzz.chain import NONE, OTHERS, fields
+from shardfuzz.chains import NONE, OTHERS, fields
 
 from .operations import NAMES
 

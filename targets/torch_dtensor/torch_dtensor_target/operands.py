@@ -1,7 +1,7 @@
 """Operands of operations.py, as logical tensors."""
 import torch
 
-from shardfuzz.exact import broadcast_shape, values, whole_numbers
+from shardfuzz.chains.exact import broadcast_shape, values, whole_numbers
 
 
 def operand(name: str, key: str, x, d: int, other: str) -> torch.Tensor:

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from shardfuzz import chain
-from shardfuzz.chain import INPUT, NONE, act, gradient_of
-from shardfuzz.exact import values
+from shardfuzz import chains
+from shardfuzz.chains import INPUT, NONE, act, gradient_of
+from shardfuzz.chains.exact import values
 from shardfuzz.worker import Refused
 
 from .fields import ARGUMENTS, AXES
@@ -26,7 +26,7 @@ class Operation:
         fields = case["op"][str(number)]
         self.kind, self.number, self.seed = fields["name"], number, case["seed"]
         self.dim, self.k, self.keepdim, self.other = fields["dim"], fields["k"], fields["keepdim"], fields["other"]
-        self.name = chain.name_of(number, self.kind)
+        self.name = chains.name_of(number, self.kind)
 
     def before(self, case):
         """The same operation with another value of an argument, which is called before this one; None: there is no such call."""
@@ -65,7 +65,7 @@ class _Arguments(dict):
 
 
 def operations_of(case):
-    return chain.operations_of(case, Operation)
+    return chains.operations_of(case, Operation)
 
 
 def first_tensor(case):

@@ -9,7 +9,7 @@ from torch.distributed._local_tensor import LocalTensor, LocalTensorMode
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
-from shardfuzz.exact import STEP
+from shardfuzz.chains.exact import STEP
 from shardfuzz.places import is_sum, length_of, place_in_mesh, whole
 
 from .fields import AXES

@@ -3,8 +3,8 @@ import contextlib
 
 import torch
 
-from shardfuzz.chain import act, gradient_of
-from shardfuzz.exact import STEP
+from shardfuzz.chains import act, gradient_of
+from shardfuzz.chains.exact import STEP
 
 from .fields import AXES
 from .operations import OPERATIONS

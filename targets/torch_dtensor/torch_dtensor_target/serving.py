@@ -6,7 +6,7 @@ import os
 import warnings
 
 from shardfuzz import worker, zygote
-from shardfuzz.limited import OutOfTime, limited, line_of
+from shardfuzz.chains.limited import OutOfTime, limited, line_of
 
 from .fields import AXES, DESCRIBE
 

@@ -1,8 +1,9 @@
-"""What targets share whose case is a chain of operations, `op.1` to `op.4` of its fields: the chain, and the names of its tensors in traces."""
+"""What targets share whose case is a chain of operations, `op.1` to `op.4` of its fields: the chain, and the names of its tensors in traces. `exact` has the
+values of its tensors, `limited` a limit of time."""
 
 CHAIN = 4
 NONE = "none"
-OTHERS = ["same", "row", "column", "scalar"]             # shapes of a second operand: shardfuzz.exact.broadcast_shape
+OTHERS = ["same", "row", "column", "scalar"]             # shapes of a second operand: shardfuzz.chains.exact.broadcast_shape
 INPUT = "s0/mb0/fwd/act/0.input/0"
 
 
