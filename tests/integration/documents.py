@@ -39,6 +39,7 @@ TRAIN = "needs torch: tests/torch_train runs the like"
 DEEPSPEED = "needs deepspeed: tests/deepspeed runs the like"
 OPEN_CLIP = "needs open_clip: tests/open_clip runs the like"
 MARL = "needs torchrl: tests/marl_iql runs the like"
+JAX = "needs jax: tests/jax runs the like"
 NEURON = "needs a checkout of neuronx-distributed: tests/neuronx_distributed runs the like"
 TITAN = "needs torchtitan: tests/torchtitan runs the like"
 GPU = "needs a GPU: ci/gpu.sh runs the like"
@@ -105,6 +106,10 @@ NOT_RUN = {
     ("harness/docs/marl-iql.md", "build/shardfuzz fuzz --target marl-iql --time 10m"): MARL,
     ("harness/docs/marl-iql.md", "build/shardfuzz replay corpus/regress/marl-iql/loss-weights.json"): MARL,
     ("harness/docs/marl-iql.md", "build-marl/bin/python corpus/regress/marl-iql/loss-weights.py"): MARL,
+    ("harness/docs/jax.md", "ci/frameworks.sh jax"): INSTALLS,
+    ("harness/docs/jax.md", "build/shardfuzz fuzz --target jax --time 10m"): JAX,
+    ("harness/docs/jax.md", "build/shardfuzz replay corpus/regress/jax/pad-interior.json"): JAX,
+    ("harness/docs/jax.md", "build-jax/bin/python corpus/regress/jax/pad-interior.py"): JAX,
     ("harness/docs/dtensor.md", "ci/frameworks.sh torch-dtensor"): INSTALLS,
     ("harness/docs/torch-train.md", "ci/frameworks.sh torch-train"): INSTALLS,
     ("harness/docs/torch-train.md", "build/shardfuzz fuzz --target torch-train --time 10m"): TRAIN,

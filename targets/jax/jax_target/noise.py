@@ -16,7 +16,8 @@ argmax argmin top_k approx_top_k stop_gradient optimization_barrier neg abs sign
 select_and_gather_add select_and_scatter_add scatter reduce_precision bitcast_convert_type real imag complex conj is_finite floor ceil round nextafter copysign
 device_put reduce_or reduce_and integer_pow_exact""".split())
 SUMS = frozenset("""reduce_sum reduce_prod dot_general conv_general_dilated cumsum cumprod cumlogsumexp reduce_window_sum reduce_window add_any scatter_add scatter_mul
-scatter-add scatter-mul fft triangular_solve cholesky lu qr householder_product geqrf svd eigh tridiagonal_solve custom_linear_solve reduce scan while cond""".split())
+scatter-add scatter-mul fft triangular_solve cholesky lu qr householder_product geqrf svd eigh tridiagonal_solve custom_linear_solve reduce""".split())
+LOOPS = ("scan", "while", "cond")
 
 
 def pool(seed: int) -> np.ndarray:
@@ -67,12 +68,36 @@ def _inner(equation):
     return None
 
 
+def _loop(equation, given, noise):
+    """The results of a primitive that runs others several times, or one of several. All rounds have the same errors."""
+    of = equation.params
+
+    def inner(closed, arguments):
+        return _run(closed.jaxpr, closed.consts, arguments, noise)
+    if equation.primitive.name == "cond":
+        return lax.switch(given[0], [lambda *arguments, branch=branch: inner(branch, arguments) for branch in of["branches"]], *given[1:])
+    if equation.primitive.name == "while":
+        first, second = of["cond_nconsts"], of["cond_nconsts"] + of["body_nconsts"]
+        tests, constants, state = given[:first], given[first:second], given[second:]
+        return lax.while_loop(lambda state: inner(of["cond_jaxpr"], [*tests, *state])[0], lambda state: inner(of["body_jaxpr"], [*constants, *state]), state)
+    first, second = of["num_consts"], of["num_consts"] + of["num_carry"]
+    constants, carry, parts = given[:first], given[first:second], given[second:]
+
+    def body(carry, parts):
+        made = inner(of["jaxpr"], [*constants, *carry, *parts])
+        return made[:len(carry)], made[len(carry):]
+    carry, made = lax.scan(body, carry, parts, length=of["length"], reverse=of["reverse"])
+    return [*carry, *made]
+
+
 def _run(jaxpr, constants, arguments, noise):
     known = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *arguments]))
     for equation in jaxpr.eqns:
         given = [variable.val if hasattr(variable, "val") else known[variable] for variable in equation.invars]
-        inner = _inner(equation)
-        if inner is not None:
+        inner = None if equation.primitive.name in LOOPS else _inner(equation)
+        if equation.primitive.name in LOOPS:
+            made = _loop(equation, given, noise)
+        elif inner is not None:
             made = _run(*inner, given, noise)
         else:
             name = equation.primitive.name

@@ -13,6 +13,7 @@ from shardfuzz.chains.limited import line_of
 from shardfuzz.worker import Refused
 
 from . import noise, operands
+from .fields import FREE
 from .operations import MANUAL, OPERATIONS, STEPS, picks
 from .ranks import is_even
 from .wraps import PLAIN, WRAPS
@@ -42,6 +43,12 @@ class Operation:
         self.kind, self.number, self.seed = fields["name"], number, case["seed"]
         self.dim, self.k, self.keepdim, self.other, self.wrap = (fields[part] for part in ("dim", "k", "keepdim", "other", "wrap"))
         self.name = chains.name_of(number, self.kind)
+
+
+def place_of(case, operation):
+    """Where its argument is put: an axis over which vmap goes cuts nothing within."""
+    place = case["op"][str(operation.number)]["place"]
+    return {**place, "tp": "R"} if operation.wrap == "vmap" and case["vmap"]["spmd_axis_name"] and place["tp"] != FREE else place
 
 
 def is_float(one):
@@ -84,7 +91,7 @@ class Step:
         operation = self.operation
         of = functools.partial(ranks.by_hand, self, case) if operation.kind in MANUAL else self.inner
         wrap = functools.partial(WRAPS[operation.wrap], spmd_axis_name="tp" if case["vmap"]["spmd_axis_name"] else None)
-        return wrap(lambda x, given: of(ranks.constrained(x, case["op"][str(operation.number)]["place"], case), given))
+        return wrap(lambda x, given: of(ranks.constrained(x, place_of(case, operation), case), given))
 
 
 def continued(case, result):

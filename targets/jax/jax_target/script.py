@@ -10,7 +10,7 @@ from shardfuzz.chains.exact import STEP
 from . import wraps
 from .fields import AXES, FREE
 from .operations import MANUAL, OPERATIONS
-from .program import is_float, last_gradients, plan
+from .program import is_float, last_gradients, place_of, plan
 from .ranks import device_order, is_even, spec_of
 
 _TEMPLATE = '''"""Found by shardfuzz: {summary}
@@ -112,7 +112,7 @@ def _axes(case):
 def _operation(case, step):
     """The definition of the operation as a function of (x, o, at)."""
     operation, number = step.operation, step.operation.number
-    lines = _constraint(case, case["op"][str(number)]["place"], len(step.part), "x")
+    lines = _constraint(case, place_of(case, operation), len(step.part), "x")
     lines += [f"{name} = o[{name!r}]" for name in step.operands]
     lines.append(f"d, k, keep, n = {step.d}, {operation.k}, {operation.keepdim}, {step.part[step.d] if step.part else 1}")
     lines += _by_hand(case, step) if operation.kind in MANUAL else []
