@@ -22,16 +22,16 @@ def _constraints(number):
 
 FIELDS = {
     "shape.dims": {"choices": [2, 1, 3, 4], "one_in": 2},
-    **{f"shape.{d}": {"choices": [4, 1, 2, 3, 5, 6, 7, 8, 9, 12, 16], "one_in": 2, **({"needs": {"shape.dims": [n for n in (2, 1, 3, 4) if n > d]}} if d else {})}
-       for d in range(4)},
+    **{f"shape.{d}": {"choices": [4, 1, 2, 3, 5, 6, 7, 8, 9, 12, 16], "one_in": 2,
+                      **({"needs": {"shape.dims": [n for n in (2, 1, 3, 4) if n > d]}} if d else {})} for d in range(4)},
     "dtype": {"choices": ["float64", "float32"]},
     "backward": {"choices": [True, False]},
     **fields(NAMES, ARGUMENTS),
     "layout.tp": {"choices": [1, 2, 4, 3, 8], "layout": True, "one_in": 1},
     "layout.dp": {"choices": [1, 2], "layout": True, "one_in": 3, "needs": {"layout.tp": [2, 4]}},
     "layout.devices": {"choices": ["in_order", "reversed", "odd_first"], "layout": True, "one_in": 4, "needs": {"layout.tp": [2, 4, 3, 8]}},
-    **{f"{tensor}.{axis}": {"choices": CUTS, "layout": True, "one_in": 1 if tensor == "x" else 2, "needs": {f"layout.{axis}": [2, 4, 3, 8] if axis == "tp" else [2]}}
-       for tensor in ("x", "y") for axis in AXES},
+    **{f"{tensor}.{axis}": {"choices": CUTS, "layout": True, "one_in": 1 if tensor == "x" else 2,
+                            "needs": {f"layout.{axis}": [2, 4, 3, 8] if axis == "tp" else [2]}} for tensor in ("x", "y") for axis in AXES},
     "layout.outer": {"choices": list(AXES), "layout": True, "one_in": 3, "needs": TWO},        # where both axes cut one dimension: the one that cuts first
     **{path: field for number in range(1, CHAIN + 1) for path, field in _constraints(number).items()},
     "jit.partitioner": {"choices": ["shardy", "gspmd"], "layout": True, "one_in": 2, "needs": {"layout.tp": [2, 4, 3, 8]}},

@@ -11,12 +11,12 @@ import numpy as np
 from jax import lax
 
 POOL = 1 << 17                 # numbers in (-1, 1), of which each array takes a piece that begins at random
-MOVES = frozenset("""reshape transpose broadcast_in_dim slice dynamic_slice dynamic_update_slice gather concatenate pad rev select_n squeeze expand_dims copy copy_p iota sort
-argmax argmin top_k approx_top_k stop_gradient optimization_barrier neg abs sign max min clamp reduce_max reduce_min cummax cummin reduce_window_max reduce_window_min split
-select_and_gather_add select_and_scatter_add scatter reduce_precision bitcast_convert_type real imag complex conj is_finite floor ceil round nextafter copysign
-device_put reduce_or reduce_and integer_pow_exact""".split())
-SUMS = frozenset("""reduce_sum reduce_prod dot_general conv_general_dilated cumsum cumprod cumlogsumexp reduce_window_sum reduce_window add_any scatter_add scatter_mul
-scatter-add scatter-mul fft triangular_solve cholesky lu qr householder_product geqrf svd eigh tridiagonal_solve custom_linear_solve reduce""".split())
+MOVES = frozenset("""reshape transpose broadcast_in_dim slice dynamic_slice dynamic_update_slice gather concatenate pad rev select_n squeeze expand_dims
+copy iota sort argmax argmin top_k approx_top_k stop_gradient optimization_barrier neg abs sign max min clamp reduce_max reduce_min cummax cummin
+reduce_window_max reduce_window_min split select_and_gather_add select_and_scatter_add scatter reduce_precision bitcast_convert_type real imag complex conj
+is_finite floor ceil round nextafter copysign device_put reduce_or reduce_and""".split())
+SUMS = frozenset("""reduce_sum reduce_prod dot_general conv_general_dilated cumsum cumprod cumlogsumexp reduce_window_sum reduce_window add_any scatter-add
+scatter-mul fft triangular_solve cholesky lu qr householder_product geqrf svd eigh tridiagonal_solve custom_linear_solve reduce""".split())
 LOOPS = ("scan", "while", "cond")
 
 

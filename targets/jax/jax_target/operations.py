@@ -220,8 +220,9 @@ OPERATIONS = {
     "barrier": "lax.optimization_barrier(x) * 2", "checkpoint": "jax.checkpoint(lambda a: jnp.sin(jnp.cumsum(a, d)))(x)",
 }
 
-# The same value made by hand, on the devices of the mesh's first axis: (what it must be, what each device makes of its part of x along d). ax is the axis, s its
-# size, r the device's place in it. "=" gives a result that lies as x does, "*" one that is the same on all devices, "+" one that lies along the first dimension.
+# The same value made by hand, on the devices of the mesh's first axis: (what it must be, where the result lies, what each device makes of its part of x along
+# d). ax is the axis, s its size, r the device's place in it. "=": the result lies as x does; "*": it is the same on all devices; "+": it is cut along its first
+# dimension.
 MANUAL = {
     "by_hand.sum": ("jnp.sum(x, axis=d)", "*", "lax.psum(jnp.sum(x, axis=d), ax)"),
     "by_hand.mean": ("jnp.mean(x, axis=d)", "*", "lax.pmean(jnp.mean(x, axis=d), ax)"),
@@ -252,9 +253,10 @@ MANUAL = {
 OPERATIONS.update({name: plain for name, (plain, _, _) in MANUAL.items()})
 
 # Operations whose results jump when an argument changes by a rounding.
-STEPS = frozenset("""ceil floor rint trunc sign signbit fmod remainder equal not_equal less greater floor_divide heaviside isfinite is_finite any.dim any.all all.dim all.all
-count_nonzero.dim count_nonzero.all population_count clz nextafter where.less digitize histogram reduce_precision bitcast bitcast.bits int.cumsum int.sum int.small int.mm
-int.divide int.shift int.and int.max int.roll int.flip int.argmax bool.any bool.cumsum bool.xor bool.reduce packbits median.dim median.all quantile to.half""".split())
+STEPS = frozenset("""ceil floor rint trunc sign signbit fmod remainder equal not_equal less greater floor_divide heaviside isfinite is_finite any.dim
+any.all all.dim all.all count_nonzero.dim count_nonzero.all population_count clz nextafter where.less digitize histogram reduce_precision bitcast
+bitcast.bits int.cumsum int.sum int.small int.mm int.divide int.shift int.and int.max int.roll int.flip int.argmax bool.any bool.cumsum bool.xor
+bool.reduce packbits median.dim median.all quantile to.half""".split())
 
 
 def picks(name: str) -> bool:

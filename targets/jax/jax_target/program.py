@@ -51,6 +51,11 @@ def place_of(case, operation):
     return {**place, "tp": "R"} if operation.wrap == "vmap" and case["vmap"]["spmd_axis_name"] and place["tp"] != FREE else place
 
 
+def is_by_hand(case, step):
+    """Whether the mesh runs the operation by hand: shard_map takes even parts alone."""
+    return step.operation.kind in MANUAL and bool(step.part) and step.part[step.d] % case["layout"]["tp"] == 0
+
+
 def is_float(one):
     return jnp.issubdtype(one.dtype, jnp.floating)
 
@@ -89,7 +94,7 @@ class Step:
     def sharded(self, ranks, case):
         """The same on a mesh."""
         operation = self.operation
-        of = functools.partial(ranks.by_hand, self, case) if operation.kind in MANUAL else self.inner
+        of = functools.partial(ranks.by_hand, self, case) if is_by_hand(case, self) else self.inner
         wrap = functools.partial(WRAPS[operation.wrap], spmd_axis_name="tp" if case["vmap"]["spmd_axis_name"] else None)
         return wrap(lambda x, given: of(ranks.constrained(x, place_of(case, operation), case), given))
 
@@ -119,7 +124,8 @@ def plan(case):
 
 def last_gradients(case, step):
     """{place: logical gradient} of the chain's last results."""
-    return {place: operands.first(f"{case['seed']}.g{place}", one.shape, "float64").astype(one.dtype) for place, one in enumerate(step.results) if is_float(one)}
+    return {place: operands.first(f"{case['seed']}.g{place}", one.shape, "float64").astype(one.dtype)
+            for place, one in enumerate(step.results) if is_float(one)}
 
 
 def pulled(function, x, given):
@@ -201,10 +207,11 @@ def _call(step, perturb, direction, *arguments):
 
 
 def run_reference(case, anchored, draw=None):
-    """[(name, NumPy array)] of one device. anchored(name, array): the candidate's array of that name, or the array where the candidate has none. draw: numbers of
-    noise.pool() for a perturbed run. Raises what JAX raises, and Refused."""
+    """[(name, NumPy array)] of one device. anchored(name, array): the candidate's array of that name, or the array where the candidate has none. draw: numbers
+    of noise.pool() for a perturbed run. Raises what JAX raises, and Refused."""
     x, steps = plan(case)
-    found, arguments = [(INPUT, x if draw is None else x * (1 + 2 * np.finfo(x.dtype).eps * draw[:x.size].reshape(x.shape)).astype(x.dtype))], {}
+    moved = x if draw is None else x + x * (2 * np.finfo(x.dtype).eps * draw[:x.size].reshape(x.shape)).astype(x.dtype)
+    found, arguments = [(INPUT, moved)], {}
     for number, step in enumerate(steps):
         if picks(step.operation.kind) and np.unique(x).size < x.size:
             raise Refused(f"{step.operation.kind}: equal elements, among which it may pick any")

@@ -1,4 +1,4 @@
-"""Arrays on a mesh from whole ones, and back to each device's piece with its place: for simulated devices of this process, and for one device of several processes."""
+"""Arrays on a mesh from whole ones, and back to each device's piece with its place: for all devices in one process, and for one of several."""
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -74,12 +74,13 @@ class Ranks:
         d, dims = step.d, x.ndim
 
         def local(x):
-            return eval(_manual[step.operation.kind], {"jax": jax, "jnp": jnp, "lax": lax, "np": np, "x": x, "d": d, "n": x.shape[d], "ax": "tp", "s": self.sizes[0],
-                                                       "r": lax.axis_index("tp")})
+            names = {"x": x, "d": d, "n": x.shape[d], "ax": "tp", "s": self.sizes[0], "r": lax.axis_index("tp")}
+            return eval(_manual[step.operation.kind], {"jax": jax, "jnp": jnp, "lax": lax, "np": np, **names})
         along = PartitionSpec(*("tp" if dim == d else None for dim in range(dims)))
         to = {"=": along, "*": PartitionSpec(), "+": PartitionSpec("tp")}[result]
         axes = {"tp"} if case["shard_map"]["axis_names"] == "tp" else set(self.axes)
-        return (jax.shard_map(local, mesh=self.mesh, in_specs=along, out_specs=to, axis_names=axes, check_vma=case["shard_map"]["check_vma"])(x),)
+        run = jax.shard_map(local, mesh=self.mesh, in_specs=along, out_specs=to, axis_names=axes, check_vma=case["shard_map"]["check_vma"])
+        return (run(x),)
 
     def pieces(self, array):
         """[(rank, NumPy array, Place)] of the devices of this process."""

@@ -10,7 +10,7 @@ from shardfuzz.chains.exact import STEP
 from . import wraps
 from .fields import AXES, FREE
 from .operations import MANUAL, OPERATIONS
-from .program import is_float, last_gradients, place_of, plan
+from .program import is_by_hand, is_float, last_gradients, place_of, plan
 from .ranks import device_order, is_even, spec_of
 
 _TEMPLATE = '''"""Found by shardfuzz: {summary}
@@ -54,16 +54,16 @@ def put(x, spec):
 
 
 def program(x, operands, gradients, at):
-    """at: on_mesh for a sharded program, as_it_is for one device. Returns what is wrong."""
+    """at: on_mesh for a sharded program, as_it_is for one device. Returns what is wrong, and the rest, which the compiler must not leave out."""
 {body}
 
 
 x = {x}
 operands = [{operands}]
 gradients = {gradients}
-want = program(x, operands, gradients, as_it_is)
+want, _ = program(x, operands, gradients, as_it_is)
 inputs = put(x, {even}), [{put_operands}], [put(one, P()) for one in gradients]
-got = jax.jit(lambda x, operands, gradients: program(x, operands, gradients, on_mesh){donate})(*inputs)
+got, _ = jax.jit(lambda x, operands, gradients: program(x, operands, gradients, on_mesh){donate})(*inputs)
 print("{what}; sharding:", got.sharding)
 print("sharded:", np.asarray(got), "one device:", np.asarray(want), sep="\\n")
 same = got.shape == want.shape and np.allclose(np.asarray(got, np.float64), np.asarray(want, np.float64), rtol=1e-4, atol=1e-6, equal_nan=True)
@@ -102,7 +102,8 @@ def _by_hand(case, step):
     to = {"=": f"P{along!r}", "*": "P()", "+": "P('tp')"}[result]
     axes = {"tp"} if case["shard_map"]["axis_names"] == "tp" else set(_axes(case))
     return ["if at is on_mesh:", "    def local(x):", f"        s, r, ax = {case['layout']['tp']}, lax.axis_index('tp'), 'tp'", f"        return {text}",
-            f"    return (jax.shard_map(local, mesh=MESH, in_specs=P{along!r}, out_specs={to}, axis_names={axes!r}, check_vma={case['shard_map']['check_vma']})(x),)"]
+            f"    run = jax.shard_map(local, mesh=MESH, in_specs=P{along!r}, out_specs={to}, axis_names={axes!r}, check_vma={case['shard_map']['check_vma']})",
+            "    return (run(x),)"]
 
 
 def _axes(case):
@@ -115,7 +116,7 @@ def _operation(case, step):
     lines = _constraint(case, place_of(case, operation), len(step.part), "x")
     lines += [f"{name} = o[{name!r}]" for name in step.operands]
     lines.append(f"d, k, keep, n = {step.d}, {operation.k}, {operation.keepdim}, {step.part[step.d] if step.part else 1}")
-    lines += _by_hand(case, step) if operation.kind in MANUAL else []
+    lines += _by_hand(case, step) if is_by_hand(case, step) else []
     lines.append(f"return tensors_of({OPERATIONS[operation.kind]})")
     plain, wrapped = wraps.PLAIN[operation.wrap].__name__, wraps.WRAPS[operation.wrap].__name__
     text = [f"def op{number}(x, o, at):", "    def f(x, o):", *("        " + line for line in lines)]
@@ -127,10 +128,12 @@ def _operation(case, step):
 
 def _helpers(steps):
     used = {text for step in steps for text in (wraps.PLAIN[step.operation.wrap].__name__, wraps.WRAPS[step.operation.wrap].__name__)} - {"none"}
+    used |= {"goes_on"} if used & {"carry", "twice"} else set()
     sources = [inspect.getsource(getattr(wraps, name)) for name in sorted(used)]
     dims = [number for number in (3, 4) if any(f"c{number}(" in OPERATIONS[step.operation.kind] for step in steps)]
     for number in dims:
-        sources.append(f"def c{number}(x):\n    return x.reshape([1] * ({number} - x.ndim) + [*x.shape]) if x.ndim < {number} else x.reshape(-1, *x.shape[{1 - number}:])\n")
+        sources.append(f"def c{number}(x):\n    return x.reshape([1] * ({number} - x.ndim) + [*x.shape]) if x.ndim < {number} else "
+                       f"x.reshape(-1, *x.shape[{1 - number}:])\n")
     return "".join("\n\n" + source.rstrip("\n") + "\n" for source in sources).rstrip("\n")
 
 
@@ -148,20 +151,20 @@ def _forward(case, steps, first, last):
 
 
 def _body(case, steps, wanted):
-    """(the lines of the program, a name of what they return). ValueError: the case has no such tensor."""
+    """(the lines of the program, a name of the first value that they return). ValueError: the case has no such tensor."""
     gradients = {gradient_of(step.operation, name): (number, name) for number, step in enumerate(steps)
                  for name in ["", *(name for name, one in step.operands.items() if is_float(one))]}
     if wanted not in gradients:
-        for end in range(1, len(steps) + 1):
-            lines, known = _forward(case, steps, 0, end)
-            if wanted in known:
-                return [*lines, f"return {known[wanted]}"], f"{known[wanted]}", end
-        raise ValueError(f"{wanted} is no tensor of this case")
+        lines, known = _forward(case, steps, 0, len(steps))
+        if wanted not in known:
+            raise ValueError(f"{wanted} is no tensor of this case")
+        return [*lines, f"return {known[wanted]}, x"], f"{known[wanted]}"
     number, name = gradients[wanted]
     lines, _ = _forward(case, steps, 0, number)
     inner, _ = _forward(case, steps, number, len(steps))
     last = steps[-1].operation.number
-    head = ["def rest(x):"] if not name else ["def rest(one):", f"    here = operands[:{number}] + [{{**operands[{number}], {name!r}: one}}] + operands[{number + 1}:]"]
+    other = f"[{{**operands[{number}], {name!r}: one}}]"
+    head = ["def rest(x):"] if not name else ["def rest(one):", f"    here = operands[:{number}] + {other} + operands[{number + 1}:]"]
     inner = inner if not name else [line.replace("operands[", "here[") for line in inner]
     if name:
         lines.append("x0 = x")
@@ -169,7 +172,12 @@ def _body(case, steps, wanted):
     places = [place for place, one in enumerate(steps[-1].results) if is_float(one)]
     lines += [*head, *("    " + line for line in inner), "    return [" + ", ".join(f"out{last}[{place}]" for place in places) + "]"]
     at = "x" if not name else f"operands[{number}][{name!r}]"
-    return [*lines, f"return jax.vjp(rest, {at})[1](gradients)[0]"], f"the gradient of {name or 'x'} of operation {number + 1}", len(steps)
+    return [*lines, f"results, back = jax.vjp(rest, {at})", "return back(gradients)[0], results"], f"the gradient of {name or 'x'} of operation {number + 1}"
+
+
+def _put(case, number, step):
+    """A step's operands where they lie, as an expression."""
+    return "{" + ", ".join(f"{name!r}: put(operands[{number}][{name!r}], {_even(case, case['y'], one)})" for name, one in step.operands.items()) + "}"
 
 
 def script(case, first):
@@ -177,8 +185,7 @@ def script(case, first):
     x, steps = plan(case)
     if first == INPUT:
         raise ValueError("the input is what it is given")
-    body, what, count = _body(case, steps, first)
-    steps = steps[:count]
+    body, what = _body(case, steps, first)
     place = [f"x = at(x, {_spec(case, case['x'], x.ndim)})"]
     uneven = [(number, name, one.ndim) for number, step in enumerate(steps) for name, one in step.operands.items() if not is_even(case, case["y"], one.shape)]
     place += ["operands = [dict(one) for one in operands]"] if uneven else []
@@ -186,10 +193,11 @@ def script(case, first):
     operands = ",\n            ".join("{" + ", ".join(f"{name!r}: {_text(one)}" for name, one in step.operands.items()) + "}" for step in steps)
     gradients = [_text(one) for one in last_gradients(case, steps[-1]).values()] if "/bwd/" in first else []
     sizes = (case["layout"]["tp"],) if case["layout"]["dp"] == 1 else (case["layout"]["tp"], case["layout"]["dp"])
-    summary = ", then ".join(step.operation.kind.lstrip("~") for step in steps) + " on a mesh, " + what
-    return _TEMPLATE.format(summary=summary, version=jax.__version__, count=int(np.prod(sizes)), shardy=case["jit"]["partitioner"] == "shardy", order=device_order(case), sizes=sizes,
-                            axes=_axes(case), helpers=_helpers(steps), operations="\n\n\n".join(_operation(case, step) for step in steps),
-                            body="\n".join("    " + line for line in [*place, *body]), x=_text(x), operands=operands, gradients="[" + ", ".join(gradients) + "]",
-                            even=_even(case, case["x"], x), put_operands=", ".join("{" + ", ".join(
-                                f"{name!r}: put(operands[{number}][{name!r}], {_even(case, case['y'], one)})" for name, one in step.operands.items()) + "}"
-                                for number, step in enumerate(steps)), donate=", donate_argnums=0" if case["jit"]["donate"] else "", what=what)
+    parts = {
+        "summary": ", then ".join(step.operation.kind.lstrip("~") for step in steps) + " on a mesh, " + what, "what": what, "version": jax.__version__,
+        "shardy": case["jit"]["partitioner"] == "shardy", "count": int(np.prod(sizes)), "sizes": sizes, "axes": _axes(case), "order": device_order(case),
+        "helpers": _helpers(steps), "operations": "\n\n\n".join(_operation(case, step) for step in steps), "x": _text(x), "operands": operands,
+        "body": "\n".join("    " + line for line in [*place, *body]), "gradients": "[" + ", ".join(gradients) + "]", "even": _even(case, case["x"], x),
+        "put_operands": ", ".join(_put(case, number, step) for number, step in enumerate(steps)),
+        "donate": ", donate_argnums=0" if case["jit"]["donate"] else ""}
+    return _TEMPLATE.format(**parts)

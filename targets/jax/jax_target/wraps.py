@@ -1,4 +1,4 @@
-"""What an operation can be wrapped in. Each takes f(x, operands), which gives a tuple, and gives such a function. Stand-alone scripts have the source of this file."""
+"""What an operation can be wrapped in. Each takes f(x, operands), which gives a tuple, and gives such a function. Stand-alone scripts have these sources."""
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -26,13 +26,23 @@ def vmap(f, spmd_axis_name=None):
     return lambda x, o: jax.vmap(lambda one: f(one, o), spmd_axis_name=spmd_axis_name)(x)
 
 
+def goes_on(f, x, o):
+    """Whether f can take its own first result."""
+    result = jax.eval_shape(f, x, o)[0]
+    return (result.shape, result.dtype) == (x.shape, x.dtype)
+
+
 def carry(f, **_):
-    """f(f(x)), as a loop."""
-    return lambda x, o: (lax.scan(lambda c, _: (f(c, o)[0], None), x, length=2)[0],)
+    """f(f(x)) as a loop, or f(x) twice in one where f cannot take its result."""
+    def run(x, o):
+        if goes_on(f, x, o):
+            return (lax.scan(lambda c, _: (f(c, o)[0], None), x, length=2)[0],)
+        return lax.scan(lambda c, _: (c, f(c, o)), x, length=2)[1]
+    return run
 
 
 def twice(f, **_):
-    return lambda x, o: (f(f(x, o)[0], o)[0],)
+    return lambda x, o: (f(f(x, o)[0], o)[0],) if goes_on(f, x, o) else tuple(jnp.stack([one, one]) for one in f(x, o))
 
 
 def cond(f, **_):
