@@ -75,7 +75,7 @@ class Operations(unittest.TestCase):
 
 class Noise(unittest.TestCase):
     def test_a_perturbed_run_is_off_by_roundings(self):
-        for operation, dtype in (("softmax", "float64"), ("mm", "float32"), ("fft.real", "float64"), ("solve", "float64")):
+        for operation, dtype in (("mm", "float32"), ("solve", "float64")):
             case = complete([operation], dtype=dtype)
             exact, drawn, again = (dict(program.run_reference(case, as_they_are, draw)) for draw in (None, noise.pool(1), noise.pool(1)))
             for name, array in exact.items():
@@ -110,9 +110,9 @@ def softmax_of(name, x, **changes):
     return {"op": {"1": {"name": name}, "2": {"name": "softmax"}}, "layout": {"tp": 2, "dp": 2}, "x": {"tp": x, "dp": "S1"}, **changes}
 
 
-SOUND = [*(softmax_of(name, x) for name, x in [("mm", "S1"), ("layer_norm", "S0"), ("concatenate", "S0"), ("by_hand.roll", "S0")]),
-         softmax_of("cumsum", "S0", shape={"0": 5, "1": 3}, jit={"partitioner": "gspmd"}), softmax_of("roll", "S0", shape={"0": 7}),
-         {"op": {"1": {"name": "~top_k", "k": 2, "wrap": "vmap", "place": {"tp": "S0"}}}, "layout": {"tp": 3}, "dtype": "float32"}]
+SOUND = [softmax_of("mm", "S1"), softmax_of("by_hand.roll", "S0", backward=False),
+         softmax_of("cumsum", "S0", shape={"0": 5, "1": 3}, jit={"partitioner": "gspmd"}),
+         {"backward": False, "op": {"1": {"name": "~top_k", "k": 2, "wrap": "vmap", "place": {"tp": "S0"}}}, "layout": {"tp": 3}, "dtype": "float32"}]
 
 # A mean over devices that is a sum.
 PLANTED = """
@@ -146,9 +146,11 @@ class Planted(unittest.TestCase):
     def test_a_mistake_is_confirmed_on_processes_named_and_has_a_script(self):
         self.assertIn("by_hand.mean", MANUAL)
         with Program(PLANTED) as planted, tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run([SHARDFUZZ, "fuzz", "--target", "worker:" + planted.command, "--cases", "2", "--jobs", "1", "--set", "op.1.name=by_hand.mean",
-                                   "--set", "op.2.name=none", "--set", "op.1.wrap=none", "--set", "layout.tp=2", "--set", "layout.dp=1", "--set", "shape.dims=2", "--set", "shape.0=4",
-                                   "--set", "shape.1=4", "--out", folder, "--json"], capture_output=True, text=True, check=False)
+            fixed = {"op.1.name": "by_hand.mean", "op.1.wrap": "none", "op.2.name": "none", "layout.tp": 2, "layout.dp": 1, "shape.dims": 2, "shape.0": 4, "shape.1": 4,
+                     "backward": "false"}
+            done = subprocess.run([SHARDFUZZ, "fuzz", "--target", "worker:" + planted.command, "--cases", "1", "--jobs", "1", "--shrink-budget", "5", "--out", folder, "--json",
+                                   *itertools.chain.from_iterable(("--set", f"{path}={value}") for path, value in fixed.items())],
+                                  capture_output=True, text=True, check=False)
             result = json.loads(done.stdout.splitlines()[-1])
             self.assertEqual([one["signature"] for one in result["by_signature"]], ["tolerance/act/by_hand-mean@tp"], done.stderr)
             self.assertIn(result["by_signature"][0]["diagnosis"]["class"], ("extra_reduction", "wrong_scale"))

@@ -1,7 +1,7 @@
-"""Found by shardfuzz: the gradient of jnp.sort of an array that is cut unevenly: the compiler ends the process with `Check failed:\nShapeUtil::IsScalarWithElementType`. The exit code is that of the signal SIGABRT
+"""Found by shardfuzz: the gradient of jnp.sort of an array that is cut unevenly: the compiler ends the process with
+`Check failed: ShapeUtil::IsScalarWithElementType`. The exit code is that of the signal SIGABRT.
 
-Run it with python. It needs jax and NumPy alone; jax 0.10.2 shows the bug, with both partitioners. Exit code 1: the sharded program's value is not that of one
-device.
+Run it with python. It needs jax and NumPy alone; jax 0.10.2 shows the bug, with both partitioners.
 """
 import os
 import sys

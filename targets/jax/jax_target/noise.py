@@ -1,7 +1,8 @@
 """Perturbed runs of an operation: its primitives one by one, each with errors as large as rounding may make them.
 
 What a primitive stores is multiplied by 1 + 2 h v, v uniform in (-1, 1), h the machine epsilon of its type. What adds up m numbers gets arguments times
-1 + sqrt(m) h v, which is as far as another order of the sum moves it. Primitives that only move data are exact.
+1 + sqrt(m) h v, and its result is multiplied by 1 + (2 + sqrt(m) / 2) h v: that far another order moves a sum of terms that cancel, and one of terms that do
+not, since the roundings of m partial sums add up like a random walk. Primitives that only move data are exact.
 """
 import math
 
@@ -101,11 +102,12 @@ def _run(jaxpr, constants, arguments, noise):
             made = _run(*inner, given, noise)
         else:
             name = equation.primitive.name
-            if name in SUMS:
-                given = [noise(one, max(1, math.sqrt(_terms(equation)))) for one in given]
+            spread = math.sqrt(_terms(equation)) if name in SUMS else 0
+            if spread:
+                given = [noise(one, max(1, spread)) for one in given]
             made = equation.primitive.bind(*given, **equation.primitive.get_bind_params(equation.params))
             made = list(made) if equation.primitive.multiple_results else [made]
-            made = made if name in MOVES else [noise(one, 2) for one in made]
+            made = made if name in MOVES else [noise(one, 2 + spread / 2) for one in made]
         known.update(zip(equation.outvars, made))
     return [variable.val if hasattr(variable, "val") else known[variable] for variable in jaxpr.outvars]
 
