@@ -16,7 +16,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 jax.config.update("jax_platforms", "cpu")
-jax.config.update("jax_use_shardy_partitioner", "--gspmd" not in sys.argv)
+jax.config.update("jax_use_shardy_partitioner", "gspmd" not in sys.argv)
 MESH = Mesh(np.array(jax.devices()), ("tp",))
 wrong = 0
 
