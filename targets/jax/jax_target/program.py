@@ -67,6 +67,8 @@ class Step:
         self.operation, self.shape, self.dtype = operation, tuple(shape), np.dtype(dtype)
         self.part = self.shape[1:] if operation.wrap in ("scan", "vmap") else self.shape    # what the expression sees
         self.d = operation.dim % len(self.part) if self.part else 0
+        if not self.part and "reduce_window" in OPERATIONS[operation.kind]:
+            raise Refused(f"{operation.kind}: XLA aborts over the gradient of a window without dimensions, also on one device")
         key = f"{operation.seed}.{operation.number}"
         wanted = sorted(_named(_compiled[operation.kind]) & operands.NAMES)
         kind = "float64" if self.dtype == np.float64 else "float32"
