@@ -156,7 +156,7 @@ class Planted(unittest.TestCase):
                                   capture_output=True, text=True, check=False)
             result = json.loads(done.stdout.splitlines()[-1])
             self.assertEqual([one["signature"] for one in result["by_signature"]], ["tolerance/act/by_hand-mean@tp"], done.stderr)
-            self.assertIn(result["by_signature"][0]["diagnosis"]["class"], ("extra_reduction", "wrong_scale"))
+            self.assertIn(result["by_signature"][0]["diagnosis"]["class"], ("extra_reduction", "scale"))
             script = os.path.join(os.path.dirname(result["by_signature"][0]["min"]), "script.py")
             with open(script, encoding="utf-8") as file:
                 text = file.read()
