@@ -25,14 +25,14 @@ static int32_t distance_of(const char *a, int32_t a_length, const char *b, int32
   return above[b_length];
 }
 
-/* Which letters a word has, some of them as one bit. */
+/* The set of a word's letters, a bit for each. Letters whose codes differ by 64 share a bit: the bound below is weaker then, not wrong. */
 static uint64_t letters_of(const char *word) {
   uint64_t letters = 0;
   for (; *word; word++) letters |= UINT64_C(1) << ((unsigned char)*word % 64);
   return letters;
 }
 
-/* At most their distance: a change of one letter takes at most one letter that the other word lacks, a swap none. */
+/* A lower bound of their distance that costs less: one edit removes at most one letter that the other word lacks, a swap removes none. */
 static int32_t distance_at_least(const char *a, const char *b) {
   const uint64_t of_a = letters_of(a), of_b = letters_of(b);
   const int32_t missing = __builtin_popcountll(of_a & ~of_b), added = __builtin_popcountll(of_b & ~of_a);

@@ -37,7 +37,7 @@ static struct winsize size_of(FILE *to) {
   return size;
 }
 
-/* How much of the text fits: all of it, or what stands before a comma; without such a comma, what fits of it. */
+/* The length of the text, or where to cut it if it is too long: at its last comma that fits, so that no number is cut in two. */
 static int length_within(const char *text, int columns) {
   const int length = (int)strlen(text);
   if (length <= columns) return length;
