@@ -17,7 +17,8 @@ enum {
   NUMBERS_MAX = 14,
   CLOSING_MAX = 4,
   SIMPLER_MAX = 2, /* simpler values that are tried first to learn whether a field matters at all */
-  RESERVE = 12     /* trials that conditions leave to the rounds behind them */
+  RESERVE = 12,    /* trials that conditions leave to the rounds behind them */
+  FOUND_MAX = 6    /* trials of the case that was found */
 };
 
 /* What becomes of a field while the case is tried. */
@@ -44,17 +45,19 @@ static bool is_seed(const struct contrasting *s, int32_t field) { return sf_tabl
 
 /* --- asking ------------------------------------------------------------------------------------------------------- */
 
-/* False when no trial is left for what is done now, or the row is no case. */
-static bool ask(struct contrasting *s, enum sf_contrast_answer *answer, const int64_t *row) {
+/* False when no trial is left for what is done now, or the row is no case. Fields that are not in the table come from `rest`. */
+static bool ask_with(struct contrasting *s, enum sf_contrast_answer *answer, const int64_t *row, const struct sf_case *rest) {
   struct sf_case c;
   s->is_over |= s->out->trials >= s->budget;
-  if (s->is_over || s->out->trials >= s->until || !sf_table_case(&c, s->table, row, s->min)) return false;
+  if (s->is_over || s->out->trials >= s->until || !sf_table_case(&c, s->table, row, rest)) return false;
   s->out->trials++;
   if (s->asker->ask(s->asker->ctx, answer, &c)) return true;
   s->out->trials--;
   s->out->cut_short = s->is_over = true;
   return false;
 }
+
+static bool ask(struct contrasting *s, enum sf_contrast_answer *answer, const int64_t *row) { return ask_with(s, answer, row, s->min); }
 
 /* The same, but a case passes only if it does so with other seeds too. */
 static bool ask_thoroughly(struct contrasting *s, enum sf_contrast_answer *answer, const int64_t *row) {
@@ -460,22 +463,53 @@ static void conclude(struct contrasting *s) {
   find_ties(s);
 }
 
+/* Makes a row of a case, with the fields behind the table's. False: it has none. */
+static bool row_of(int64_t *row, const struct contrasting *s, const struct sf_case *c) {
+  if (!s->table->kind->of_case(row, s->table, c)) return false;
+  for (int32_t i = s->table->field_count; i < s->table->rules->field_count; i++) row[i] = s->table->range[i].lo;
+  return true;
+}
+
+/* Whether the case that was found fails with a value with which the smallest case passed. */
+static bool fails_as_found(struct contrasting *s, const struct sf_case *found, const int64_t *row, int32_t field) {
+  const struct sf_contrast_tries *tries = &s->out->at[field].tries;
+  int64_t edited[SF_SPACE_FIELDS_MAX], value = 0;
+  enum sf_contrast_answer answer;
+  for (int32_t i = tries->count - 1; i >= 0; i--) {
+    if (tries->at[i].fails) continue;
+    value = tries->at[i].value; /* in the end the first that passed, which is the simplest one */
+    if (row[field] == value) return true;
+  }
+  return edit_field(s, edited, row, field, value, false) && ask_with(s, &answer, edited, found) && answer == SF_CONTRAST_FAILS;
+}
+
+/* Sizes that became small may need what the failure does not: so the case that was found is asked too. */
+static void look_at_found(struct contrasting *s, const struct sf_case *found) {
+  int64_t row[SF_SPACE_FIELDS_MAX];
+  if (!row_of(row, s, found) || memcmp(row, s->row, (size_t)s->table->field_count * sizeof *row) == 0) return;
+  s->budget = s->until = s->out->budget;
+  s->is_over = s->out->cut_short;
+  for (int32_t i = 0; i < s->table->field_count; i++)
+    if (s->out->at[i].state == SF_CONTRAST_MATTERS && !is_seed(s, i) && fails_as_found(s, found, row, i))
+      s->out->at[i].state = SF_CONTRAST_SMALLEST;
+}
+
 static enum sf_status prepare(struct contrasting *s) {
   memset(s->out, 0, sizeof *s->out);
   s->out->count = s->table->field_count;
   s->out->budget = s->budget;
-  if (!s->table->kind->of_case(s->row, s->table, s->min)) return SF_EINPUT;
-  for (int32_t i = s->table->field_count; i < s->table->rules->field_count; i++) s->row[i] = s->table->range[i].lo;
+  if (!row_of(s->row, s, s->min)) return SF_EINPUT;
+  if (s->budget > FOUND_MAX) s->budget -= FOUND_MAX;
   for (int32_t i = 0; i < s->table->field_count; i++) note(s, i, s->row[i], true);
   s->rows = sf_alloc((size_t)(s->table->field_count + 1) * sizeof *s->rows);
   return s->rows == NULL ? SF_ENOMEM : SF_OK;
 }
 
-enum sf_status sf_contrast_run(struct sf_contrast *out, const struct sf_case *c, const struct sf_table *table,
-                               const struct sf_contrast_asker *asker, int32_t budget) {
+enum sf_status sf_contrast_run(struct sf_contrast *out, const struct sf_case *min, const struct sf_case *found,
+                               const struct sf_table *table, const struct sf_contrast_asker *asker, int32_t budget) {
   struct contrasting *s = sf_alloc(sizeof *s);
   if (s == NULL) return SF_ENOMEM;
-  *s = (struct contrasting){.table = table, .asker = asker, .min = c, .out = out, .budget = budget, .until = budget, .seed = -1};
+  *s = (struct contrasting){.table = table, .asker = asker, .min = min, .out = out, .budget = budget, .until = budget, .seed = -1};
   const enum sf_status status = prepare(s);
   if (status == SF_OK) {
     explore_seeds(s);
@@ -485,6 +519,7 @@ enum sf_status sf_contrast_run(struct sf_contrast *out, const struct sf_case *c,
       explore_named(s);
     }
     conclude(s);
+    look_at_found(s, found);
   }
   sf_free(s->rows);
   sf_free(s);

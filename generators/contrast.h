@@ -67,6 +67,7 @@ enum sf_contrast_state {
   SF_CONTRAST_UNDECIDED, /* it changes something together with other fields alone, or the case then failed in another way */
   SF_CONTRAST_FREE,      /* it does not matter, as far as it was tried */
   SF_CONTRAST_TIED,      /* one that matters binds it to its value */
+  SF_CONTRAST_SMALLEST,  /* it matters in the smallest case, but the case that was found fails without it */
   SF_CONTRAST_MATTERS
 };
 struct sf_contrast_field {
@@ -80,8 +81,9 @@ struct sf_contrast {
   int32_t count;          /* of the table's fields */
   struct sf_contrast_field at[SF_SPACE_FIELDS_MAX];
 };
-/* c: a smallest case of the table that fails. Tries at most `budget` neighbours of it. SF_EINPUT: the case has no row in the table. */
-enum sf_status sf_contrast_run(struct sf_contrast *out, const struct sf_case *c, const struct sf_table *table,
-                               const struct sf_contrast_asker *asker, int32_t budget) SF_MUST_USE;
+/* min: a smallest case of the table that fails. found: the case that it was made of, which fails in the same way. Tries at most `budget`
+ * neighbours of both. SF_EINPUT: the smallest case has no row in the table. */
+enum sf_status sf_contrast_run(struct sf_contrast *out, const struct sf_case *min, const struct sf_case *found,
+                               const struct sf_table *table, const struct sf_contrast_asker *asker, int32_t budget) SF_MUST_USE;
 
 #endif

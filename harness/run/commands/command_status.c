@@ -17,6 +17,7 @@
 struct status_flags {
   struct sf_texts stores;
   bool watch, json, prometheus;
+  char path[SF_PATH_TEXT]; /* of the store, which may have been given by its folder */
 };
 
 static const struct sf_option options[] = {
@@ -49,7 +50,7 @@ static int print_people(const struct sf_standing *standing, const char *path) {
 }
 
 static int print_once(const struct status_flags *flags, const struct sf_standing *standing) {
-  const char *path = flags->stores.items[0];
+  const char *path = flags->path;
   return flags->json ? print_json(standing, path) : flags->prometheus ? print_prometheus(standing, path) : print_people(standing, path);
 }
 
@@ -71,7 +72,7 @@ static int watch(const struct status_flags *flags) {
   struct sf_error error = {SF_OK, ""};
   struct sf_standing standing;
   struct sf_progress progress = sf_progress_begin(stdout, isatty(STDOUT_FILENO), 0);
-  const char *path = flags->stores.items[0];
+  const char *path = flags->path;
   for (int64_t second = 0;; second++) {
     const enum sf_status status = sf_standing_read(&standing, path, &error);
     if (status != SF_OK) {
@@ -91,25 +92,40 @@ static int watch(const struct status_flags *flags) {
   return print_once(flags, &standing);
 }
 
+/* A folder stands for its newest store. */
+static enum sf_status find_store(struct status_flags *flags, struct sf_error *error) {
+  const char *given = flags->stores.items[0];
+  struct stat info;
+  if (stat(given, &info) == 0 && S_ISDIR(info.st_mode)) {
+    if (sf_common_newest_store(flags->path, sizeof flags->path, given)) return SF_OK;
+    return sf_error_set(error, SF_EINPUT, "%s: there is no campaign's store (campaign-*.sqlite) in this folder", given);
+  }
+  if (snprintf(flags->path, sizeof flags->path, "%s", given) < (int)sizeof flags->path) return SF_OK;
+  return sf_error_set(error, SF_EINPUT, "%s: the path is too long", given);
+}
+
 static int run(void *context) {
-  const struct status_flags *flags = context;
+  struct status_flags *flags = context;
   struct sf_error error = {SF_OK, ""};
   struct sf_standing standing;
   if (flags->json && flags->prometheus)
     return sf_exit_failure(sf_error_set(&error, SF_EUSAGE, "--json and --prometheus: choose one"), &error);
+  enum sf_status status = find_store(flags, &error);
+  if (status != SF_OK) return sf_exit_failure(status, &error);
   if (flags->watch) {
     sf_watch_interrupts();
     return watch(flags);
   }
-  const enum sf_status status = sf_standing_read(&standing, flags->stores.items[0], &error);
+  status = sf_standing_read(&standing, flags->path, &error);
   return status == SF_OK ? print_once(flags, &standing) : sf_exit_failure(status, &error);
 }
 
 const struct sf_command sf_command_status = {
     .name = "status",
     .summary = "show where a campaign stands, while it runs or later",
-    .arguments = "STORE",
+    .arguments = "STORE|DIR",
     .help = "Shows where the campaign of a store stands: from another terminal, or from another node that sees the file.\n"
+            "A folder (--out of fuzz) stands for its newest store.\n"
             "Exits with 0, whatever the campaign has found.",
     SF_OPTIONS_ARE(options),
     SF_ARGUMENTS_ARE(1, 1, struct status_flags, stores),

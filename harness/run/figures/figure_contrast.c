@@ -29,9 +29,12 @@ static void append_row(struct sf_text *out, const json_t *field) {
   sf_text_append(out, "</td></tr>\n");
 }
 
-/* Whether the case fails because of it, or because of one that binds it. */
+/* Whether the smallest case fails because of it, or because of one that binds it. */
 static bool does_matter(const char *state) {
-  return strcmp(state, SF_CONTRAST_WORD_MATTERS) == 0 || strcmp(state, SF_CONTRAST_WORD_TIED) == 0;
+  static const char *const words[] = {SF_CONTRAST_WORD_MATTERS, SF_CONTRAST_WORD_SMALLEST, SF_CONTRAST_WORD_TIED};
+  for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+    if (strcmp(state, words[i]) == 0) return true;
+  return false;
 }
 
 /* Rows of the fields that matter, or of the others; returns how many. */
@@ -56,7 +59,8 @@ void sf_figure_contrast(struct sf_text *out, const char *contrast) {
     const int32_t count = append_rows(&others, fields, false);
     sf_figure_begin(
         out, "Why it fails",
-        "The smallest case was run with other values of its fields. These decide whether it fails; a tied one follows from another.");
+        "The smallest case was run with other values of its fields. These decide whether it fails; a tied one follows from another. "
+        "Without one that matters in the smallest case alone, the case that was found fails too.");
     append_rows(out, fields, true);
     sf_figure_end(out);
     sf_text_append(out, "<details class=\"more\">\n<summary>Other fields (%d)</summary>\n<div class=\"scroll\">\n%s</div>\n</details>\n",

@@ -11,9 +11,13 @@
 
 /* --- words -------------------------------------------------------------------------------------------------------- */
 
-static const char *const states[] = {
-    [SF_CONTRAST_FIXED] = "fixed",          [SF_CONTRAST_NOT_TRIED] = "not tried",      [SF_CONTRAST_UNDECIDED] = "not decided",
-    [SF_CONTRAST_FREE] = "does not matter", [SF_CONTRAST_TIED] = SF_CONTRAST_WORD_TIED, [SF_CONTRAST_MATTERS] = SF_CONTRAST_WORD_MATTERS};
+static const char *const states[] = {[SF_CONTRAST_FIXED] = "fixed",
+                                     [SF_CONTRAST_NOT_TRIED] = "not tried",
+                                     [SF_CONTRAST_UNDECIDED] = "not decided",
+                                     [SF_CONTRAST_FREE] = "does not matter",
+                                     [SF_CONTRAST_TIED] = SF_CONTRAST_WORD_TIED,
+                                     [SF_CONTRAST_SMALLEST] = SF_CONTRAST_WORD_SMALLEST,
+                                     [SF_CONTRAST_MATTERS] = SF_CONTRAST_WORD_MATTERS};
 /* What stands between a field and its value; behind a field with several values they are listed. */
 static const char *const relations[] = {[SF_CONDITION_NONE] = "",
                                         [SF_CONDITION_AT_LEAST] = " at least ",
@@ -119,6 +123,13 @@ static void append_needs(struct sf_text *out, const struct told *told) {
   sf_text_append(out, ")");
 }
 
+static void append_needs_of_smallest(struct sf_text *out, const struct told *told) {
+  if (count_of(told, SF_CONTRAST_SMALLEST, false) == 0) return;
+  sf_text_append(out, "; the smallest case also needs ");
+  append_conditions(out, told, SF_CONTRAST_SMALLEST);
+  sf_text_append(out, ", but the case that was found fails without");
+}
+
 static void append_seeds(struct sf_text *out, const struct told *told) {
   for (int32_t i = 0; i < told->contrast->count; i++) {
     const struct sf_contrast_field *field = &told->contrast->at[i];
@@ -151,8 +162,10 @@ static void append_some(struct sf_text *out, const struct told *told, enum sf_co
 
 static void append_sentence(struct sf_text *out, const struct told *told, const char *cut) {
   const int32_t free_count = count_of(told, SF_CONTRAST_FREE, false);
-  const char *other = count_of(told, SF_CONTRAST_MATTERS, false) > 0 ? "other " : "";
+  const bool others_matter = count_of(told, SF_CONTRAST_MATTERS, false) + count_of(told, SF_CONTRAST_SMALLEST, false) > 0;
+  const char *other = others_matter ? "other " : "";
   append_needs(out, told);
+  append_needs_of_smallest(out, told);
   append_seeds(out, told);
   if (free_count > 0) sf_text_append(out, "; %d %sfield%s no difference", free_count, other, free_count == 1 ? " makes" : "s make");
   append_some(out, told, SF_CONTRAST_UNDECIDED, "not decided");

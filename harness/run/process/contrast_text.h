@@ -9,6 +9,7 @@ enum { SF_CONTRAST_TEXT = 24576, SF_CONTRAST_LINE_TEXT = 1200 };
 /* States of a field. */
 #define SF_CONTRAST_WORD_MATTERS "matters"
 #define SF_CONTRAST_WORD_TIED "tied"
+#define SF_CONTRAST_WORD_SMALLEST "matters in the smallest case"
 #define SF_CONTRAST_FILE "contrast.json"
 
 /* {"why": sentence, "trials", "budget", "fields": [{"field", "state", "condition", "failed", "passed"}, ..]}. cut: NULL, or why it

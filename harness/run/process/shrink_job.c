@@ -201,7 +201,7 @@ static void contrast(struct shrink_loop *loop, const struct sf_pool_options *opt
   if (reason == NULL && sf_subject_of(&job->c)->table(&of, &job->c, options, SF_TABLE_CONTRAST) != SF_OK) return;
   enum sf_status status = SF_ENOMEM;
   for (int attempt = 0; reason == NULL && status == SF_ENOMEM && attempt < MEMORY_ATTEMPTS; attempt++)
-    status = sf_contrast_run(&found, &result->min, &of.table, &asker, job->contrast);
+    status = sf_contrast_run(&found, &result->min, &job->c, &of.table, &asker, job->contrast);
   if (reason == NULL && status == SF_ENOMEM) reason = "there was no memory for it";
   if (reason != NULL)
     sf_contrast_write_skipped(result->contrast, reason);

@@ -298,7 +298,8 @@ static bool experts_of_other_group(const struct sf_case *c) {
   return false;
 }
 
-static bool has_aux_loss(const struct sf_case *c) { return c->moe.aux_micro > 0 || c->moe.z_micro > 0; }
+/* The router's own losses have a gradient. Where every expert gets every token, the balance is always the same. */
+static bool has_aux_loss(const struct sf_case *c) { return c->moe.z_micro > 0 || (c->moe.aux_micro > 0 && c->moe.topk < c->moe.experts); }
 static bool aux_cp(const struct sf_case *c) { return with_cp(c) && has_aux_loss(c); }
 static bool aux_tp(const struct sf_case *c) { return with_tp(c) && has_aux_loss(c); }
 static bool aux_accumulates(const struct sf_case *c) {

@@ -6,7 +6,8 @@ OPTIONS go to every campaign. FILE keeps a JSON line for each bug; bugs that wer
 in pieces. A campaign with each bug ends after its first finding. Its contrast is right if it names every field of the bug's smallest
 trigger, and no field outside of it. Inside are also the axes that make up the trigger's ranks where it names none for them, the layers
 where it has more than one, and a field by which the trigger changes: with a value that passed, the table says that the case cannot show
-the bug. A field that is tied to one that matters is named, and is not outside. Prints one JSON line.
+the bug. A field that is tied to one that matters, or that only the smallest case is said to need, is named and is not outside. Prints one
+JSON line.
 """
 import argparse
 import copy
@@ -85,7 +86,7 @@ def judge(build, plant, found, folder):
         case = json.load(file)
     contrast = found["contrast"] or {"fields": [], "trials": 0, "why": ""}
     matters = {f["field"]: f for f in contrast["fields"] if f["state"] == "matters" and f["field"] not in ("seed", "schedule")}
-    named = set(matters) | {f["field"] for f in contrast["fields"] if f["state"] == "tied"}
+    named = set(matters) | {f["field"] for f in contrast["fields"] if f["state"] in ("tied", "matters in the smallest case")}
     _, triggers = describe(build, case, folder)
     fits = [t for t in triggers if t["fields"] <= named]
     wanted = max(fits, key=lambda t: len(t["fields"])) if fits else triggers[0]

@@ -68,6 +68,11 @@ refuses "$work/none.sqlite: cannot open" status "$work/none.sqlite"
 echo "{}" >"$work/text"
 refuses "$work/text: not a shardfuzz store" status "$work/text"
 refuses "--json and --prometheus: choose one" status "$store" --json --prometheus
+mkdir "$work/folder"
+refuses "$work/folder: there is no campaign's store (campaign-*.sqlite) in this folder" status "$work/folder"
+cp "$store" "$work/folder/campaign-0001.sqlite"
+run 0 status "$work/folder" --json
+is_json 'j["store"], j["state"]' "('$work/folder/campaign-0001.sqlite', 'ended')"
 
 # --- operations too -------------------------------------------------------------------------------------------------
 store=$work/ops.sqlite

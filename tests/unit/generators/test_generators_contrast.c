@@ -114,16 +114,16 @@ static bool ask(void *ctx, enum sf_contrast_answer *answer, const struct sf_case
 
 static bool still_fails(void *ctx, const struct sf_case *c) { return ((struct probe *)ctx)->fails(c); }
 
-/* The smallest case that a predicate leaves of some drawn case. */
-static void find_smallest(struct sf_case *out, const struct sf_table *table, const struct sf_space *space, struct probe *probe) {
-  struct sf_case from;
+/* Some drawn case that fails, and the smallest case that the predicate leaves of it. */
+static void find_smallest(struct sf_case *out, struct sf_case *from, const struct sf_table *table, const struct sf_space *space,
+                          struct probe *probe) {
   struct sf_draw draw;
   for (uint64_t i = 0;; i++) {
     sf_draw_from_pcg(&draw, 23, i);
     assert_true(i < 20000);
-    if (sf_codec_decode(&from, &draw, space, NULL) == SF_OK && probe->fails(&from)) break;
+    if (sf_codec_decode(from, &draw, space, NULL) == SF_OK && probe->fails(from)) break;
   }
-  assert_int_equal(sf_shrink_run(out, &from, table, still_fails, probe, 1000, NULL), SF_OK);
+  assert_int_equal(sf_shrink_run(out, from, table, still_fails, probe, 1000, NULL), SF_OK);
 }
 
 static const struct sf_contrast_field *field_of(const struct sf_contrast *contrast, const struct sf_table *table, const char *path) {
@@ -155,10 +155,10 @@ static void test_run_names_the_fields_that_a_bug_needs(void **state) {
     const struct target *target = &TARGETS[i];
     struct probe probe = {.fails = target->fails, .most = 1000};
     const struct sf_contrast_asker asker = {.ask = ask, .ctx = &probe};
-    struct sf_case min;
+    struct sf_case found, min;
     char named[400];
-    find_smallest(&min, &table, &space, &probe);
-    assert_int_equal(sf_contrast_run(&contrast, &min, &table, &asker, SF_CONTRAST_BUDGET), SF_OK);
+    find_smallest(&min, &found, &table, &space, &probe);
+    assert_int_equal(sf_contrast_run(&contrast, &min, &found, &table, &asker, SF_CONTRAST_BUDGET), SF_OK);
     assert_int_equal(contrast.trials, probe.calls);
     assert_true(contrast.trials <= SF_CONTRAST_BUDGET && !contrast.cut_short);
     names_of(named, sizeof named, &contrast, &table);
@@ -166,7 +166,7 @@ static void test_run_names_the_fields_that_a_bug_needs(void **state) {
     const struct sf_condition got = field_of(&contrast, &table, target->path)->condition;
     assert_int_equal(got.kind, target->condition.kind);
     assert_int_equal(got.number, target->condition.number);
-    assert_int_equal(sf_contrast_run(&again, &min, &table, &asker, SF_CONTRAST_BUDGET), SF_OK);
+    assert_int_equal(sf_contrast_run(&again, &min, &found, &table, &asker, SF_CONTRAST_BUDGET), SF_OK);
     assert_memory_equal(&contrast, &again, sizeof contrast);
   }
 }
@@ -179,13 +179,36 @@ static void test_run_unclear_answers_decide_nothing(void **state) {
   const struct sf_table table = sf_layers_table(&space);
   struct probe probe = {.fails = needs_bias, .most = 1000, .unclear = true};
   const struct sf_contrast_asker asker = {.ask = ask, .ctx = &probe};
-  struct sf_case min;
+  struct sf_case found, min;
   char named[400];
-  find_smallest(&min, &table, &space, &probe);
-  assert_int_equal(sf_contrast_run(&contrast, &min, &table, &asker, SF_CONTRAST_BUDGET), SF_OK);
+  find_smallest(&min, &found, &table, &space, &probe);
+  assert_int_equal(sf_contrast_run(&contrast, &min, &found, &table, &asker, SF_CONTRAST_BUDGET), SF_OK);
   names_of(named, sizeof named, &contrast, &table);
   assert_string_equal(named, "");
   assert_int_equal(field_of(&contrast, &table, "model.bias")->state, SF_CONTRAST_UNDECIDED);
+}
+
+static bool needs_bias_and_qk_norm(const struct sf_case *c) { return c->model.bias && c->model.qk_norm; }
+static bool needs_bias_and_qk_norm_or_layers(const struct sf_case *c) { return c->model.bias && (c->model.qk_norm || c->model.layers > 1); }
+
+/* What was found in a case with two layers needs no norm of queries and keys, though its smallest case does. */
+static void test_run_tells_what_the_smallest_case_alone_needs(void **state) {
+  (void)state;
+  struct sf_space space;
+  sf_space_init(&space);
+  const struct sf_table table = sf_layers_table(&space);
+  struct probe probe = {.fails = needs_bias_and_qk_norm, .most = 1000};
+  const struct sf_contrast_asker asker = {.ask = ask, .ctx = &probe};
+  struct sf_case found, min;
+  find_smallest(&min, &found, &table, &space, &probe);
+  found = min;
+  found.model.layers = 2;
+  probe.fails = needs_bias_and_qk_norm_or_layers;
+  assert_int_equal(sf_contrast_run(&contrast, &min, &found, &table, &asker, SF_CONTRAST_BUDGET), SF_OK);
+  assert_int_equal(field_of(&contrast, &table, "model.qk_norm")->state, SF_CONTRAST_SMALLEST);
+  assert_int_equal(field_of(&contrast, &table, "model.bias")->state, SF_CONTRAST_MATTERS);
+  assert_int_equal(sf_contrast_run(&contrast, &min, &min, &table, &asker, SF_CONTRAST_BUDGET), SF_OK);
+  assert_int_equal(field_of(&contrast, &table, "model.qk_norm")->state, SF_CONTRAST_MATTERS);
 }
 
 /* Without trials nothing is said; what was not reached is told. */
@@ -196,22 +219,22 @@ static void test_run_ends_with_its_budget_or_its_asker(void **state) {
   const struct sf_table table = sf_layers_table(&space);
   struct probe probe = {.fails = needs_bias, .most = 1000};
   const struct sf_contrast_asker asker = {.ask = ask, .ctx = &probe};
-  struct sf_case min;
-  find_smallest(&min, &table, &space, &probe);
-  assert_int_equal(sf_contrast_run(&contrast, &min, &table, &asker, 3), SF_OK);
+  struct sf_case found, min;
+  find_smallest(&min, &found, &table, &space, &probe);
+  assert_int_equal(sf_contrast_run(&contrast, &min, &found, &table, &asker, 3), SF_OK);
   assert_true(contrast.trials == 3 && !contrast.cut_short);
   assert_int_equal(field_of(&contrast, &table, "model.norm")->state, SF_CONTRAST_NOT_TRIED);
   assert_int_equal(field_of(&contrast, &table, "model.bias")->state, SF_CONTRAST_NOT_TRIED);
   probe.calls = 0, probe.most = 5;
-  assert_int_equal(sf_contrast_run(&contrast, &min, &table, &asker, SF_CONTRAST_BUDGET), SF_OK);
+  assert_int_equal(sf_contrast_run(&contrast, &min, &found, &table, &asker, SF_CONTRAST_BUDGET), SF_OK);
   assert_true(contrast.trials == 5 && contrast.cut_short);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_condition_of_tries_says_what_they_decide), cmocka_unit_test(test_gap_of_mixed_tries_is_none),
-      cmocka_unit_test(test_run_names_the_fields_that_a_bug_needs),    cmocka_unit_test(test_run_unclear_answers_decide_nothing),
-      cmocka_unit_test(test_run_ends_with_its_budget_or_its_asker),
+      cmocka_unit_test(test_condition_of_tries_says_what_they_decide),     cmocka_unit_test(test_gap_of_mixed_tries_is_none),
+      cmocka_unit_test(test_run_names_the_fields_that_a_bug_needs),        cmocka_unit_test(test_run_unclear_answers_decide_nothing),
+      cmocka_unit_test(test_run_tells_what_the_smallest_case_alone_needs), cmocka_unit_test(test_run_ends_with_its_budget_or_its_asker),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
