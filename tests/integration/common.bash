@@ -64,6 +64,14 @@ within() { # TENTHS COMMAND...: it succeeds within so many tenths of a second
   return 1
 }
 query() { sqlite3 "$1" "$2"; } # STORE SQL
+verdicts() { # STORE: index, verdict and class of each case
+  python3 - "$1" <<'PYTHON'
+import sqlite3, sys
+for index, count, verdict, cls in sqlite3.connect(sys.argv[1]).execute("SELECT idx, count, verdict, class FROM verdict ORDER BY idx"):
+    for i in range(max(count, 1)):
+        print(index + i, verdict, cls)
+PYTHON
+}
 finish() {
   if [ "$failures" -ne 0 ]; then
     echo "$failures of $checks checks failed" >&2

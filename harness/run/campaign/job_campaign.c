@@ -6,6 +6,7 @@
 #include "harness/run/campaign/standing.h"
 #include "harness/run/store/store.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,16 +45,36 @@ static bool shares_create(struct shares *out, const char *path, int32_t count) {
   return fits;
 }
 
-/* A campaign of few cases has none for the last processes. */
-static bool has_cases(const struct sf_campaign_options *options, int32_t process) {
-  return options->cases > process * options->share_block;
+/* A campaign of few cases has none for the last shares. */
+static bool has_cases(const struct sf_campaign_options *options, int32_t share) { return options->cases > share * options->share_block; }
+
+/* N of a name "FILE.2-of-N"; 0: of another name. */
+static int32_t shares_of_name(const char *name, const char *file) {
+  const size_t length = strlen(file);
+  int share = 0, count = 0, end = 0;
+  if (strncmp(name, file, length) != 0 || sscanf(name + length, ".%d-of-%d%n", &share, &count, &end) != 2) return 0;
+  return name[length + (size_t)end] == '\0' && share >= 1 && share <= count ? count : 0;
+}
+
+int32_t sf_job_campaign_shares(const char *path) {
+  char folder[SF_PATH_TEXT] = ".";
+  const char *slash = strrchr(path, '/');
+  if (slash != NULL) snprintf(folder, sizeof folder, "%.*s", (int)(slash - path + 1), path);
+  DIR *list = opendir(folder);
+  int32_t most = 0;
+  for (const struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;) {
+    const int32_t count = shares_of_name(entry->d_name, slash != NULL ? slash + 1 : path);
+    if (count > most) most = count;
+  }
+  if (list != NULL) closedir(list);
+  return most;
 }
 
 /* --- waiting for the others ------------------------------------------------------------------------------------- */
 
 enum end { END_NOT_YET, END_SOUND, END_LOST };
 
-/* cases_run: of a process that has ended, or was lost, is increased by what it ran. */
+/* cases_run: of a share that has ended, or was lost, is increased by what was run of it. */
 static enum end end_of(const char *path, double waited, int64_t *cases_run) {
   struct sf_standing standing;
   struct sf_error error;
@@ -64,20 +85,30 @@ static enum end end_of(const char *path, double waited, int64_t *cases_run) {
   return standing.state == SF_CAMPAIGN_ENDED ? END_SOUND : END_LOST;
 }
 
-/* Returns how many were lost, or -1 after a stop; counts the cases that they have run. */
-static int32_t wait_for_others(const struct sf_campaign_options *options, const struct shares *shares, int64_t *cases_run) {
+/* Whether the process that has this share is at work on one of its shares. */
+static bool is_at_work(const struct shares *shares, const struct sf_job_member *job, int32_t share) {
+  for (int32_t i = share % job->processes; i < shares->count; i += job->processes)
+    if (sf_store_has_writer(shares->paths[i])) return true;
+  return false;
+}
+
+/* Counts the shares that were lost, and the cases that the others have run. False: there was a stop. */
+static bool wait_for_others(const struct sf_campaign_options *options, const struct shares *shares, struct sf_job_member *job,
+                            int64_t *cases_run) {
   const struct timespec look = {0, LOOK_MS * 1000000L};
   struct sf_watch watch = {0};
-  int32_t lost = 0;
-  for (int32_t i = 1; i < shares->count && has_cases(options, i); i++) {
-    enum end end;
-    while ((end = end_of(shares->paths[i], sf_watch_seconds(&watch), cases_run)) == END_NOT_YET) {
-      if (sf_campaign_is_stopped(options)) return -1;
+  for (int32_t i = 0; i < shares->count && has_cases(options, i); i++) {
+    enum end end = END_NOT_YET;
+    while (i % job->processes != job->process) {
+      const bool may_come = is_at_work(shares, job, i);
+      end = end_of(shares->paths[i], may_come ? 0 : sf_watch_seconds(&watch), cases_run);
+      if (end == END_SOUND || (end == END_LOST && !may_come)) break;
+      if (sf_campaign_is_stopped(options)) return false;
       nanosleep(&look, NULL);
     }
-    lost += end == END_LOST;
+    job->lost += end == END_LOST;
   }
-  return lost;
+  return true;
 }
 
 /* --- joining ---------------------------------------------------------------------------------------------------- */
@@ -114,29 +145,39 @@ static enum sf_status run_the_rest(struct sf_campaign_options *options, struct s
   return status;
 }
 
-enum sf_status sf_job_campaign_run(struct sf_campaign_options *options, struct sf_campaign_result *result, int32_t *lost,
+/* One after the other: a job that has lost processes has more shares than processes. */
+static enum sf_status run_shares(struct sf_campaign_options *options, const struct shares *shares, const struct sf_job_member *job,
+                                 struct sf_campaign_result *result, int64_t *cases_run, struct sf_error *error) {
+  enum sf_status status = SF_OK;
+  for (int32_t i = job->process; i < shares->count && status == SF_OK && !result->interrupted && has_cases(options, i);
+       i += job->processes) {
+    options->share_index = i;
+    snprintf(options->store_path, sizeof options->store_path, "%s", shares->paths[i]);
+    status = sf_campaign_run(options, result, error);
+    *cases_run += result->cases_run;
+  }
+  return status;
+}
+
+enum sf_status sf_job_campaign_run(struct sf_campaign_options *options, struct sf_job_member *job, struct sf_campaign_result *result,
                                    struct sf_error *error) {
   struct shares shares;
   char whole[SF_PATH_TEXT];
   const double begin = sf_clock_seconds();
   int64_t cases_run = 0;
   enum sf_status status = SF_OK;
-  const bool is_first = options->share_index == 0;
-  *lost = 0;
+  job->lost = 0;
   snprintf(whole, sizeof whole, "%s", options->store_path);
   memset(result, 0, sizeof *result);
   if (!shares_create(&shares, whole, options->share_count)) status = sf_error_set(error, SF_ENOMEM, "%s: out of memory", whole);
-  if (status == SF_OK && !is_first) options->progress = false; /* the first one speaks for the job */
-  if (status == SF_OK && has_cases(options, options->share_index)) {
-    snprintf(options->store_path, sizeof options->store_path, "%s", shares.paths[options->share_index]);
-    status = sf_campaign_run(options, result, error);
-  }
-  if (status == SF_OK && is_first && !result->interrupted) *lost = wait_for_others(options, &shares, &cases_run);
-  if (*lost < 0) result->interrupted = true;
-  if (status == SF_OK && is_first && !result->interrupted) {
+  if (job->process > 0) options->progress = false; /* the first one speaks for the job */
+  if (status == SF_OK) status = run_shares(options, &shares, job, result, &cases_run, error);
+  if (status == SF_OK && job->process == 0 && !result->interrupted)
+    result->interrupted = !wait_for_others(options, &shares, job, &cases_run);
+  if (status == SF_OK && job->process == 0 && !result->interrupted) {
     status = join(&shares, whole, error);
     snprintf(options->store_path, sizeof options->store_path, "%s", whole);
-    if (status == SF_OK) status = run_the_rest(options, result, cases_run + result->cases_run, error);
+    if (status == SF_OK) status = run_the_rest(options, result, cases_run, error);
     result->seconds = sf_clock_seconds() - begin;
     if (result->cases_run == result->summary.cases) result->seconds_all = result->seconds;
   }

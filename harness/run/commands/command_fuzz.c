@@ -75,18 +75,26 @@ static void default_store(char *out, size_t size, const char *folder) {
   }
 }
 
-/* Whether a launcher has started several processes, and ranks are simulated: then they run one campaign together. */
+/* Whether ranks are simulated, and a launcher has started several processes or the campaign is that of such a job: then all processes run
+ * it together. */
 static bool is_spread(const struct fuzz_flags *flags) {
   const bool simulates = flags->common.backend == SF_BACKEND_SIM && !flags->common.launcher;
-  return simulates && flags->share_count == 0 && sf_launched_size() > 1;
+  const bool goes_on = flags->resume && flags->store != NULL && sf_job_campaign_shares(flags->store) > 0;
+  return simulates && flags->share_count == 0 && (sf_launched_size() > 1 || goes_on);
+}
+
+static struct sf_job_member launched_job(void) {
+  const int32_t processes = sf_launched_size(), process = sf_launched_rank();
+  return processes > 0 ? (struct sf_job_member){.process = process, .processes = processes} : (struct sf_job_member){.processes = 1};
 }
 
 /* Shares are blocks of indices: a few cases may all lie in another share. */
 static enum sf_status choose_share(struct sf_campaign_options *out, const struct fuzz_flags *flags, struct sf_error *error) {
   out->share_block = SF_STORE_SHARE_BLOCK;
   if (is_spread(flags)) {
-    out->share_index = sf_launched_rank();
-    out->share_count = sf_launched_size();
+    const int32_t earlier = flags->resume ? sf_job_campaign_shares(out->store_path) : 0;
+    out->share_index = launched_job().process;
+    out->share_count = earlier > 0 ? earlier : launched_job().processes;
     out->share_block = sf_job_campaign_block(out);
   }
   if (flags->share_count == 0) return SF_OK;
@@ -128,8 +136,8 @@ static enum sf_status fill(struct sf_campaign_options *out, const struct fuzz_fl
   out->stop_after = flags->stop_after;
   out->resume = flags->resume;
   out->progress = true;
-  status = choose_share(out, flags, error);
-  return status == SF_OK ? choose_store(out, flags, error) : status;
+  status = choose_store(out, flags, error);
+  return status == SF_OK ? choose_share(out, flags, error) : status;
 }
 
 /* "1 distinct finding, new:", "3 distinct findings under 5 signatures, 1 new:". */
@@ -257,17 +265,17 @@ static int run_in_mpi(struct sf_campaign_options *used, const struct fuzz_flags 
 }
 
 static int run_spread(struct sf_campaign_options *used, const struct fuzz_flags *flags) {
-  const bool is_first = used->share_index == 0;
+  struct sf_job_member job = launched_job();
   struct sf_error error = {SF_OK, ""};
   struct sf_campaign_result result;
   char line[200];
-  int32_t lost = 0;
-  const enum sf_status status = sf_job_campaign_run(used, &result, &lost, &error);
+  const int32_t shares = used->share_count;
+  const enum sf_status status = sf_job_campaign_run(used, &job, &result, &error);
   if (status != SF_OK) return sf_exit_failure(status, &error);
-  if (!is_first) return 0; /* the first one speaks for the job */
-  snprintf(line, sizeof line, "%d of %d processes of the job did not end their shares of the cases%s", lost, sf_launched_size(),
-           used->seconds > 0 ? "" : "; the first one has run what they left");
-  if (lost > 0) sf_complain(line);
+  if (job.process > 0) return 0; /* the first one speaks for the job */
+  snprintf(line, sizeof line, "%d of the job's %d shares of the cases did not end%s", job.lost, shares,
+           used->seconds > 0 ? "" : "; the first process has run what they left");
+  if (job.lost > 0) sf_complain(line);
   return finish(used, &result, flags);
 }
 

@@ -8,14 +8,6 @@ process() { # RANK SIZE ARGUMENT...: one process of a job, as Slurm starts it
   shift 2
   SLURM_PROCID=$rank SLURM_STEP_NUM_TASKS=$size SLURM_STEP_TASKS_PER_NODE=$size "$SHARDFUZZ" fuzz "${options[@]}" "$@" >"$work/$rank.out" 2>"$work/$rank.err"
 }
-verdicts() { # STORE: index, verdict and class of each case
-  python3 - "$1" <<'PYTHON'
-import sqlite3, sys
-for index, count, verdict, cls in sqlite3.connect(sys.argv[1]).execute("SELECT idx, count, verdict, class FROM verdict ORDER BY idx"):
-    for i in range(max(count, 1)):
-        print(index + i, verdict, cls)
-PYTHON
-}
 same_verdicts() { # STORE
   verdicts "$1" >"$work/seen" && cmp "$work/alone" "$work/seen"
 }
@@ -67,10 +59,22 @@ wait 2>/dev/null
 process 0 2 --store "$store" --out "$work/lost"
 check "the campaign has all verdicts" same_verdicts "$store"
 
+# --- a job that goes on with fewer processes divides the shares of the first among them -----------------------------------------
+store=$work/fewer.sqlite
+process 1 3 --store "$store" --out "$work/fewer" # alone: its share of the cases, of three
+cp "$store.2-of-3" "$work/one.sqlite.2-of-3"
+process 1 2 --store "$store" --out "$work/fewer"
+process 0 2 --store "$store" --out "$work/fewer"
+check "two processes run the shares of three" same_verdicts "$store"
+check "the third share too" [ -s "$store.3-of-3" -a ! -e "$store.1-of-2" ]
+check "what the first job has run is not run again" grep -qE '^80 cases.*, (4[0-9]|5[0-9]) of them now' "$work/0.out"
+run 1 fuzz "${options[@]}" --store "$work/one.sqlite" --out "$work/fewer"
+check "a process that no launcher has started runs all shares" same_verdicts "$work/one.sqlite"
+
 # --- a store that is there is not overwritten ------------------------------------------------------------------------------
 options=("${options[@]/--resume/}")
 options=(${options[@]})
-process 0 2 --store "$store" --out "$work/lost"
+process 0 2 --store "$work/lost.sqlite" --out "$work/lost"
 check "a new campaign is refused" [ $? -eq 2 ]
 check "with a reason" grep -q 'exists' "$work/0.err"
 finish
