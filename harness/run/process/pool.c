@@ -116,6 +116,22 @@ static enum sf_status reconnect(struct sf_pool *pool, int32_t i, const struct sf
   return busy(process) ? send_jobs(pool, i) : SF_OK;
 }
 
+/* The connection broke again and again: that says nothing of the case. */
+static enum sf_status give_up(struct sf_pool *pool, int32_t i, const struct sf_pool_client *client) {
+  struct sf_process *process = &pool->processes[i];
+  const struct sf_job *job = &process->jobs[process->job_next];
+  static struct sf_job_result result;
+  memset(&result, 0, sizeof result);
+  result.tag = job->tag;
+  result.has_outcome = true;
+  sf_outcome_of_lack(&result.outcome, &job->c);
+  snprintf(result.outcome.text, sizeof result.outcome.text, "the machine broke the connection to the process of the case %d times",
+           process->lost);
+  sf_process_stop(process);
+  finish(process, client, &result);
+  return busy(process) ? send_jobs(pool, i) : SF_OK;
+}
+
 /* The process died of its first unanswered job; a fresh process gets the others. The outcome is read before the process is ended, which
  * would move its ranks. */
 static enum sf_status bury(struct sf_pool *pool, int32_t i, bool hang, const struct sf_pool_client *client) {
@@ -149,7 +165,8 @@ static enum sf_status attend(struct sf_pool *pool, int32_t i, const struct sf_po
   struct sf_process *process = &pool->processes[i];
   for (;;) {
     const int got = sf_process_receive(process);
-    if (got < 0 && sf_process_lost_connection(process) && ++process->lost <= CONNECTIONS_LOST_MAX) return reconnect(pool, i, client);
+    if (got < 0 && sf_process_lost_connection(process))
+      return ++process->lost <= CONNECTIONS_LOST_MAX ? reconnect(pool, i, client) : give_up(pool, i, client);
     if (got < 0) return bury(pool, i, false, client);
     if (got == 0) return SF_OK;
     const bool spent = process->launched && sf_outcome_breaks_ranks(&process->result.outcome);
