@@ -18,9 +18,9 @@ struct tolerances {
   struct sf_judging *judging;
   struct sf_expectations *expectations;
   enum sf_level level;
-  struct sf_tensor_result **left; /* of tensors that the perturbed runs so far do not clear */
-  int32_t *ordinals;              /* theirs */
-  int32_t count;
+  struct sf_tensor_result **left; /* of tensors that the perturbed runs so far do not clear: */
+  int32_t count, settled;         /* first those that more of them would not clear either */
+  int32_t *ordinals;              /* of the others */
 };
 
 static bool is_e2e(const struct sf_judging *judging) { return judging->collector->c.mode == SF_MODE_E2E; }
@@ -158,10 +158,10 @@ struct look {
   double replicas;
 };
 
-static struct look look_at(const struct tolerances *t, const struct sf_tensor_result *result) {
+static struct look look_at(const struct tolerances *t, const struct sf_tensor_result *result, enum sf_level level) {
   const int32_t ordinal = result->expected->ordinal;
   struct look look = {.slot = sf_slot_at(t->judging->collector, ordinal, SF_SLOT_FIRST), .e = sf_expectations_at(t->expectations, ordinal)};
-  sf_compare(&look.comparison, look.e, look.slot->merged, t->level, t->judging->row_scratch);
+  sf_compare(&look.comparison, look.e, look.slot->merged, level, t->judging->row_scratch);
   if (!isfinite(look.comparison.noise))
     look.comparison.why_not = "overflow";
   else if (look.slot->replica_rank >= 0)
@@ -187,23 +187,30 @@ static void result_fill(struct sf_tensor_result *result, const struct look *look
   result->flagged = !is_cleared(look);
 }
 
-/* Keeps what is not cleared. Returns how many of that are so near their bound that more perturbed runs may clear them. */
-static int32_t look_again(struct tolerances *t) {
-  int32_t left = 0, near = 0;
-  for (int32_t i = 0; i < t->count; i++) {
-    const struct look look = look_at(t, t->left[i]);
-    result_fill(t->left[i], &look, t->level);
+/* Keeps what is not cleared. From the level `least` on, what is far from its bound is settled. Returns how many are near theirs, so that
+ * more perturbed runs may clear them. */
+static int32_t look_again(struct tolerances *t, enum sf_level least) {
+  int32_t kept = t->settled, near = 0;
+  for (int32_t i = t->settled; i < t->count; i++) {
+    struct sf_tensor_result *result = t->left[i];
+    const struct look look = look_at(t, result, t->level);
+    result_fill(result, &look, t->level);
     if (is_cleared(&look)) continue;
-    near += is_near(&look, FAR[t->level]);
-    t->left[left++] = t->left[i];
+    const bool may_clear = is_near(&look, FAR[t->level]);
+    near += may_clear;
+    t->left[kept++] = result;
+    if (may_clear || t->level < least) continue;
+    t->left[kept - 1] = t->left[t->settled];
+    t->left[t->settled++] = result;
   }
-  t->count = left;
+  t->count = kept;
   return near;
 }
 
 static enum sf_status raise_left(struct tolerances *t, enum sf_level level) {
-  for (int32_t i = 0; i < t->count; i++) t->ordinals[i] = t->left[i]->expected->ordinal;
-  return sf_expectations_raise(t->expectations, level, t->ordinals, t->count);
+  const int32_t count = t->count - t->settled;
+  for (int32_t i = 0; i < count; i++) t->ordinals[i] = t->left[t->settled + i]->expected->ordinal;
+  return sf_expectations_raise(t->expectations, level, t->ordinals, count);
 }
 
 /* Judges the tensors of which no distance is taken, and begins with the others. */
@@ -228,7 +235,7 @@ static enum sf_status look_first(struct tolerances *t) {
   int32_t left = 0;
   for (int32_t i = 0; i < t->count; i++) {
     struct sf_tensor_result *result = t->left[i];
-    const struct look look = look_at(t, result);
+    const struct look look = look_at(t, result, t->level);
     result_fill(result, &look, t->level);
     if (!sf_is_scaled_alike(t->judging->collector, t->expectations, result->id.step)) {
       result->judged = result->flagged = false; /* the scale is judged by itself (judge_step.c) */
@@ -261,10 +268,10 @@ enum sf_status sf_judge_tolerances(struct sf_judging *judging) {
   for (int32_t near = t.count; status == SF_OK && t.count > 0 && t.level < SF_LEVEL_SURE;) {
     if (near == 0 && t.level >= least) break;
     status = raise_left(&t, ++t.level);
-    if (status == SF_OK) near = look_again(&t);
+    if (status == SF_OK) near = look_again(&t, least);
   }
   for (int32_t i = 0; i < t.count && status == SF_OK; i++) {
-    const struct look look = look_at(&t, t.left[i]);
+    const struct look look = look_at(&t, t.left[i], t.left[i]->level);
     if (look.comparison.flagged) report_distance(judging, look.slot, look.e, &look.comparison);
     if (!(look.replicas <= 1)) report_replicas(judging, look.slot, look.comparison.noise);
   }
