@@ -66,8 +66,8 @@ enum sf_status sf_check_run(struct sf_check_report *out, const struct sf_trace_s
                             struct sf_error *error) SF_MUST_USE;
 /* The error of a tensor over what is allowed, of the whole or of its worst row; NaN where it is not a number. */
 double sf_check_share(const struct sf_check_report *report, const struct sf_check_result *result);
-/* Whether all findings would stay if bounds were so many times wider. */
-bool sf_check_report_holds(const struct sf_check_report *report, double times);
+/* All findings stay if bounds are up to so many times wider. INFINITY: none depends on a noise level, or there is none. */
+double sf_check_report_margin(const struct sf_check_report *report);
 void sf_check_report_destroy(struct sf_check_report *report); /* takes NULL and what is zeroed */
 
 #endif

@@ -9,6 +9,8 @@
 #include "harness/run/framework/framework_judge.h"
 
 #include <errno.h>
+#include <float.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { UNSTARTED_MAX = 3, STAGES_MAX = 4, KEEP_LENGTH = 340, MEMORY_TEXT = 50 };
+enum { UNSTARTED_MAX = 3, STAGES_MAX = 5, KEEP_LENGTH = 340, MEMORY_TEXT = 50 };
 
 /* --- runs ------------------------------------------------------------------------------------------------------- */
 
@@ -165,14 +167,19 @@ static int32_t draws_of(const struct sf_framework *f) { return f->options.draws 
  * may be one of them alone: fewer runs say nothing of the others. */
 static int32_t few_draws(const struct sf_framework *f) { return (draws_of(f) + 2) / 3; }
 
+/* Whether the outcome is the one that is shown or counted. Else the finding is judged again: it is being shrunk or confirmed. */
+static bool is_final(const struct sf_framework *f) { return f->supposes || !(f->is_quick || f->is_thorough); }
+
 /* Numbers of perturbed runs to judge by, one after the other until the outcome is sure; returns how many. More of them only widen the
- * bounds, so a pass by few is right. An anchored reference begins without any, since it is one case's alone. If traces are kept, all are
- * run at once. */
+ * bounds, so a pass by few is right. An anchored reference begins without any, since it is one case's alone; and so does a judgement that
+ * is not final, which few runs decide. If traces are kept, all are run at once. */
 static int32_t stages_of(int32_t out[STAGES_MAX], const struct sf_framework *f) {
   const int32_t all = draws_of(f), few = few_draws(f);
+  const bool begins_without = *f->anchors || (sf_description_is_anchored(f->description) && !is_final(f));
   int32_t count = 0;
-  if (*f->anchors && !f->options.keep) out[count++] = 0;
-  if (*f->anchors && !f->options.keep && few > 1) out[count++] = 1;
+  if (begins_without && !f->options.keep) out[count++] = 0;
+  if (begins_without && !f->options.keep && few > 1) out[count++] = 1;
+  if (begins_without && !f->options.keep && few > 2 && f->is_quick) out[count++] = 2;
   if (few < all && !f->options.keep) out[count++] = few;
   out[count++] = all;
   return count;
@@ -234,6 +241,19 @@ static enum sf_status make_reference(struct sf_framework *f, bool *good, struct 
   return status;
 }
 
+/* How many times further out than its bound each finding has to be for so many perturbed runs to be enough. INFINITY: more runs are due.
+ * Few runs measure once each way to perturb has come. A judgement that is not final asks less where findings are further out, as those of
+ * mistakes are; one that is quick is content with the first runs, since they perturb what modules compute. */
+static double margin_needed(const struct sf_framework *f, int32_t draws) {
+  static const double FURTHER_QUICK = 2, FURTHER_THOROUGH = 10;
+  const bool moves = f->draws_distinct > 0, measures = draws >= few_draws(f) && moves;
+  if (draws == 0) return is_final(f) ? INFINITY : DBL_MAX; /* what depends on no noise level stays as it is */
+  if (measures && !f->is_thorough) return sf_draws_widening(draws);
+  if (is_final(f)) return INFINITY;
+  if (measures) return FURTHER_THOROUGH * sf_draws_widening(draws);
+  return f->is_quick && moves ? FURTHER_QUICK * sf_draws_widening(draws) : INFINITY;
+}
+
 /* Judges by the first perturbed runs, and by more of them until they would change nothing. Each case begins with the first, so that its
  * verdict does not depend on the cases before. */
 static enum sf_status judge(struct sf_framework *f, struct sf_framework_outcome *outcome, const json_t *c, const char *folder,
@@ -243,14 +263,15 @@ static enum sf_status judge(struct sf_framework *f, struct sf_framework_outcome 
   int32_t stages[STAGES_MAX];
   const int32_t count = stages_of(stages, f);
   bool good = true, sure = false;
+  double margin = 0;
   enum sf_status status = SF_OK;
   for (int32_t i = 0; i < count && status == SF_OK && good && !sure; i++) {
     *outcome = before;
-    if (f->draws_made < stages[i]) status = run_draws(f, &good, outcome, c, folder, f->reference, stages[i], error);
     sf_framework_noise_path(noise, sizeof noise, f, f->reference, stages[i]);
-    if (status == SF_OK && good) status = sf_framework_judge(&good, &sure, outcome, noise, stages[i], f->reference, candidate, NULL, error);
-    const bool measures = stages[i] == 0 || (stages[i] >= few_draws(f) && f->draws_distinct > 0);
-    sure = sure && ((measures && !f->is_thorough) || outcome->verdict == SF_VERDICT_PASS);
+    if (f->draws_made > stages[i] && access(noise, R_OK) != 0) continue; /* the case before began with more */
+    if (f->draws_made < stages[i]) status = run_draws(f, &good, outcome, c, folder, f->reference, stages[i], error);
+    if (status == SF_OK && good) status = sf_framework_judge(&good, &margin, outcome, noise, f->reference, candidate, NULL, error);
+    sure = outcome->verdict == SF_VERDICT_PASS || (outcome->verdict == SF_VERDICT_FINDING && margin > margin_needed(f, stages[i]));
   }
   if (status != SF_OK || !good) *f->reference = '\0'; /* it may be the file that cannot be read any more */
   return status;
@@ -426,6 +447,7 @@ enum sf_status sf_framework_ask_script(struct sf_framework *f, char *out, size_t
 void sf_framework_suppose(struct sf_framework *f, bool supposes) { f->supposes = supposes; }
 void sf_framework_show(struct sf_framework *f, struct sf_evidence *evidence) { f->evidence = evidence; }
 void sf_framework_be_thorough(struct sf_framework *f, bool thorough) { f->is_thorough = thorough; }
+void sf_framework_be_quick(struct sf_framework *f, bool quick) { f->is_quick = quick; }
 
 bool sf_framework_is_exhausted(const struct sf_framework *f) { return f->unstarted >= UNSTARTED_MAX; }
 

@@ -70,8 +70,12 @@ enum sf_status sf_framework_run(struct sf_framework *framework, struct sf_framew
                                 struct sf_error *error) SF_MUST_USE;
 /* Whether the cases that follow are diagnosed with runs of the reference in which one choice of the case after the other is not made. */
 void sf_framework_suppose(struct sf_framework *framework, bool supposes);
-/* Whether the cases that follow are findings only by all perturbed runs, and not by as many as make it nearly certain. */
+/* Whether the cases that follow are findings only by all perturbed runs, and not by as many as make it nearly certain. A case that is not
+ * diagnosed needs no more of them once each finding is far beyond its bound. */
 void sf_framework_be_thorough(struct sf_framework *framework, bool thorough);
+/* Whether the cases that follow may be findings by fewer perturbed runs than usual where they are far beyond their bounds: for what is
+ * judged again before it is shown. */
+void sf_framework_be_quick(struct sf_framework *framework, bool quick);
 /* NULL, or where evidence of the cases that follow is kept, each in place of the one before; borrowed. */
 void sf_framework_show(struct sf_framework *framework, struct sf_evidence *evidence);
 /* Asks the worker for a program that shows what a complete case does. first: name of the first wrong tensor, or "". SF_EIO with the

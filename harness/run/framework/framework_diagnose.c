@@ -49,14 +49,15 @@ enum sf_status sf_framework_judge_supposing(struct sf_framework *f, struct sf_fr
   struct sf_framework_outcome again = *before;
   char noise[SF_FRAMEWORK_PATH], path[SF_FRAMEWORK_PATH];
   int64_t row[SF_SPACE_FIELDS_MAX];
-  bool good = true, sure;
+  bool good = true;
+  double margin;
   const int32_t draws = f->draws_made;
   enum sf_status status = runs != NULL ? sf_description_row(row, f->description, c, error) : SF_ENOMEM;
   for (int32_t i = 0; status == SF_OK && i < sf_description_field_count(f->description) && supposed.count < SUPPOSED_MAX; i++)
     if (row[i] > 0 && !sf_description_field_is_layout(f->description, i)) status = suppose(f, &supposed, row, i, folder, error);
   sf_framework_noise_path(noise, sizeof noise, f, f->reference, draws);
   if (status == SF_OK && supposed.count > 0)
-    status = sf_framework_judge(&good, &sure, &again, noise, draws, f->reference, candidate, &supposed, error);
+    status = sf_framework_judge(&good, &margin, &again, noise, f->reference, candidate, &supposed, error);
   if (status == SF_OK && good && supposed.count > 0) *outcome = again;
   for (int32_t i = 0; i < supposed.count; i++) {
     sf_trace_set_close(&runs[i].set);

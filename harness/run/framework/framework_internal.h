@@ -20,7 +20,7 @@ struct sf_framework {
   int64_t cases;
   int32_t unstarted;            /* cases in a row whose set did not start */
   bool supposes;                /* a finding's diagnosis may run the reference with mistakes */
-  bool is_thorough;             /* a finding is judged by all perturbed runs */
+  bool is_thorough, is_quick;   /* how many perturbed runs judge a finding (sf_framework_be_thorough) */
   struct sf_evidence *evidence; /* NULL, or where what a judgement saw is kept */
 };
 

@@ -4,7 +4,6 @@
 #include "harness/base/bytes.h"
 #include "harness/base/names.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -98,12 +97,7 @@ static enum sf_status outcome_of_report(struct sf_framework_outcome *out, const 
   return status;
 }
 
-static bool is_sure(const struct sf_check_report *report, int32_t draws) {
-  return report->verdict == SF_VERDICT_PASS ||
-         (report->verdict == SF_VERDICT_FINDING && sf_check_report_holds(report, draws > 0 ? sf_draws_widening(draws) : INFINITY));
-}
-
-enum sf_status sf_framework_judge(bool *good, bool *sure, struct sf_framework_outcome *outcome, const char *noise, int32_t draws,
+enum sf_status sf_framework_judge(bool *good, double *margin, struct sf_framework_outcome *outcome, const char *noise,
                                   const char *reference, const char *candidate, const struct sf_suppositions *supposed,
                                   struct sf_error *error) {
   struct sf_trace_set reference_set = {0}, candidate_set = {0};
@@ -118,7 +112,7 @@ enum sf_status sf_framework_judge(bool *good, bool *sure, struct sf_framework_ou
     sf_evidence_destroy(outcome->evidence);
     status = sf_evidence_of_check(outcome->evidence, &report, &candidate_set);
   }
-  *sure = status == SF_OK && is_sure(&report, draws);
+  if (status == SF_OK) *margin = sf_check_report_margin(&report);
   *good = status == SF_OK;
   status = sf_framework_blame(outcome, "candidate", status, error);
   sf_check_report_destroy(&report);

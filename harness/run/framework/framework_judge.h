@@ -20,9 +20,8 @@ enum sf_status sf_framework_noise(bool *good, struct sf_framework_outcome *outco
                                   const char (*draws)[SF_FRAMEWORK_PATH], int32_t draw_count, bool first, int32_t *distinct,
                                   struct sf_error *error) SF_MUST_USE;
 /* Judges the candidate by these noise levels. *good is false when the traces cannot be compared; the outcome then holds what
- * sf_framework_blame makes of that. *sure: more perturbed runs than these `draws` would change nothing, since no tensor is flagged, or
- * each by more than few runs may be off. */
-enum sf_status sf_framework_judge(bool *good, bool *sure, struct sf_framework_outcome *outcome, const char *noise, int32_t draws,
+ * sf_framework_blame makes of that. *margin: as sf_check_report_margin gives it. */
+enum sf_status sf_framework_judge(bool *good, double *margin, struct sf_framework_outcome *outcome, const char *noise,
                                   const char *reference, const char *candidate, const struct sf_suppositions *supposed,
                                   struct sf_error *error) SF_MUST_USE;
 

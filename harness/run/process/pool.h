@@ -37,8 +37,8 @@ enum { SF_JOB_BLOCK_MAX = 16, SF_SCRIPT_TEXT = 65536, SF_JOB_SUSPECTS_MAX = 4 };
 /* How many perturbed runs judge a finding. */
 enum sf_effort {
   SF_EFFORT_USUAL,
-  SF_EFFORT_QUICK,    /* of layers: few, where it is far beyond its bound */
-  SF_EFFORT_THOROUGH, /* of a framework: all of them */
+  SF_EFFORT_QUICK,    /* of layers and frameworks: few, where it is far beyond its bound */
+  SF_EFFORT_THOROUGH, /* of a framework: all of them, or if it is not diagnosed a third of them, where it is far beyond its bound */
 };
 
 struct sf_job {

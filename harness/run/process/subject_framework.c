@@ -39,6 +39,7 @@ static void run(struct sf_workbench *bench, const struct sf_job *job, struct sf_
   if (outcome->status == SF_OK) {
     sf_framework_suppose(bench->framework, job->diagnose);
     sf_framework_be_thorough(bench->framework, job->effort == SF_EFFORT_THOROUGH);
+    sf_framework_be_quick(bench->framework, job->effort == SF_EFFORT_QUICK);
     sf_framework_show(bench->framework, bench->options->evidence ? &seen : NULL);
     sf_framework_trial(bench->framework, &job->c, outcome);
     if (bench->options->evidence && seen.tensor_count > 0) sf_evidence_write(bench->options->evidence, &seen);
@@ -76,6 +77,7 @@ const struct sf_subject sf_subject_framework = {.noun = "tensors",
                                                 .shrink_budget = 300,
                                                 .has_ranks = true,
                                                 .has_own_deadlines = true,
+                                                .judges_quickly = true,
                                                 .contains = sf_framework_case_contains,
                                                 .keeps_processes = true,
                                                 .takes_over = true,

@@ -156,6 +156,36 @@ static void test_check_run_row_has_a_factor_of_its_own(void **state) {
   }
 }
 
+static double margin_of(const char *dir, const char *folder) {
+  struct judged j;
+  judged_open(&j, dir, folder);
+  const double margin = sf_check_report_margin(&j.report);
+  judged_close(&j);
+  return margin;
+}
+
+/* A bound is three noise levels; what replicas show needs none. */
+static void test_check_report_margin_is_by_how_much_bounds_may_widen(void **state) {
+  float c[COUNT] = {0}, other[COUNT];
+  struct part part = act_part(ACT, c);
+  act_reference(*state);
+  fill(c, -2);
+  rank_write(*state, "c", 0, 1, "e2e", &part, 1);
+  assert_true(margin_of(*state, "c") == INFINITY);
+  fill(c, 12);
+  rank_write(*state, "c", 0, 1, "e2e", &part, 1);
+  const double margin = margin_of(*state, "c");
+  if (!(fabs(margin - 4) < 0.05)) fail_msg("margin %g", margin);
+  fill(c, 0);
+  fill(other, 0);
+  other[0] += 1;
+  const struct part replica = act_part(ACT, other);
+  rank_write(*state, "twice", 0, 2, "e2e", &part, 1);
+  rank_write(*state, "twice", 1, 2, "e2e", &replica, 1);
+  assert_finding(*state, "twice", SF_CLASS_CONFLICT, ACT, "");
+  assert_true(margin_of(*state, "twice") == INFINITY);
+}
+
 static void test_check_run_structure_is_found_before_numbers(void **state) {
   float c[COUNT] = {0}, half[COUNT];
   struct part part = act_part(ACT, c);
@@ -490,6 +520,7 @@ int main(void) {
       FOLDER_TEST(test_noise_make_long_rows_and_vectors_stream),
       FOLDER_TEST(test_check_run_within_noise_passes_beyond_is_a_finding),
       FOLDER_TEST(test_check_run_row_has_a_factor_of_its_own),
+      FOLDER_TEST(test_check_report_margin_is_by_how_much_bounds_may_widen),
       FOLDER_TEST(test_check_run_structure_is_found_before_numbers),
       FOLDER_TEST(test_check_run_replicas_of_a_wgrad_agree_within_noise),
       FOLDER_TEST(test_check_run_what_proves_nothing_is_not_judged),
