@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from megatron.core.transformer.identity_op import IdentityFuncOp, IdentityOp
 from shardfuzz.megatron.places import Places, kinds_of, without_sums
+from shardfuzz.perturb import unseen
 
 from .given import Border, Given
 
@@ -100,14 +101,21 @@ class Recorder:
         """path: microbatch/pass/kind/subject/call. The tensor is copied, times scale."""
         if self.operations is not None:
             self.operations.passes(f"s{self.step}/{path}", tensor)
-        tensor = tensor.detach().clone() if scale == 1.0 else tensor.detach() * scale
+        if scale == 1.0:
+            with self._copying():
+                tensor = tensor.detach().clone()
+        else:
+            tensor = tensor.detach() * scale
         self.records.append((f"s{self.step}/{path}", tensor, place))
+
+    def _copying(self):
+        return unseen() if self.operations is None else contextlib.nullcontext()
 
     def anchored(self, path, tensor):
         """What goes on in place of a tensor that was recorded under the path."""
         if self.anchors is None:
             return tensor
-        with self.operations.reading() if self.operations is not None else contextlib.nullcontext():
+        with self.operations.reading() if self.operations is not None else unseen():
             value = self.anchors.of(f"s{self.step}/{path}", tensor)
         return tensor if value is None else value
 

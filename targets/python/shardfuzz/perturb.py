@@ -12,17 +12,20 @@ import contextlib
 import functools
 import os
 import random
+from typing import Callable, Dict, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from . import devices, kernels
-from .split import add_up, split_operation
+from .split import SPLITS, add_up, split_operation
 
 KINDS = ("E1", "E3", "E5")
 LARGE = 2.0**127
 EPSILON = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}
+# The h of E3, which of types below fp32 comes after the value before rounding was drawn.
+RELATIVE = {dtype: epsilon if dtype in (torch.float64, torch.float32) else epsilon / 2 for dtype, epsilon in EPSILON.items()}
 
 # Operations that store no newly rounded values: they move data, or give integers.
 MOVES = frozenset("""
@@ -54,30 +57,53 @@ class Jitter:
         moved = exact.addcmul_(power, self._factors(values, EPSILON[values.dtype] / 2, torch.float32, 0))
         return moved.mul_(self._factors(values, relative, torch.float32))
 
+    def in_place(self, values: torch.Tensor, relative: float) -> None:
+        """Puts what a call gives in place of the values."""
+        if values.dtype in (torch.float64, torch.float32):
+            values.mul_(self._factors(values, relative, torch.float64))  # is multiplied in fp64, then rounded
+        else:
+            values.copy_(self(values, relative))
+
     def _factors(self, values, relative, dtype, middle=1):
         """middle + relative v for each of the values, not to be written to."""
         count = values.numel()
         if 2 * count > self.POOL:
             return self._draw(values.shape, values.device, relative, dtype, middle)
         key = relative, dtype, middle, values.device
-        if key not in self.pools:
-            self.pools[key] = self._draw(self.POOL, values.device, relative, dtype, middle)
+        pool = self.pools.get(key)
+        if pool is None:
+            pool = self.pools[key] = self._draw(self.POOL, values.device, relative, dtype, middle)
         begin = int(self.offsets.random() * (self.POOL - count))
-        return self.pools[key].narrow(0, begin, count).view(values.shape)
+        if values.is_contiguous():
+            return pool.as_strided(values.shape, values.stride(), begin)
+        return pool.narrow(0, begin, count).view(values.shape)
 
     def _draw(self, shape, device, relative, dtype, middle):
         return torch.rand(shape, generator=self.generator, dtype=dtype).to(device).mul_(2 * relative).add_(middle - relative)
 
 
-@functools.lru_cache(maxsize=None)
-def _only_moves(function) -> bool:
-    return function.namespace == "aten" and function._schema.name[6:] in MOVES
+class _About(NamedTuple):
+    """What an operation is to perturbed runs; found once for each, since there are ten thousand in a run."""
+    function: object   # kept, so that no other gets its id
+    call: Callable     # runs it without a detour through Python
+    moves: bool        # it stores no newly rounded values, but for copies to a type of less precision
+    copies: bool       # it makes such copies
+    is_new: bool       # its one result is a tensor of its own, no argument and no view of one
+    splits: bool       # E5 cuts it
 
 
-@functools.lru_cache(maxsize=None)
-def _is_new(function) -> bool:
-    """Whether a function's one result is a tensor of its own, no argument and no view of one."""
-    return not function._schema.is_mutable and all(one.alias_info is None for one in function._schema.returns)
+_known: Dict[int, _About] = {}
+
+
+def _about(function) -> _About:
+    about = _known.get(id(function))  # OpOverload.__hash__ is slow
+    if about is None:
+        schema = function._schema
+        about = _known[id(function)] = _About(
+            function, function._op if type(function) is torch._ops.OpOverload else function,
+            function.namespace == "aten" and schema.name[6:] in MOVES, function is torch.ops.aten._to_copy.default,
+            not schema.is_mutable and all(one.alias_info is None for one in schema.returns), function in SPLITS)
+    return about
 
 
 class _Mode(TorchDispatchMode):
@@ -91,10 +117,15 @@ class _Mode(TorchDispatchMode):
         return not os.environ.get("TORCHDYNAMO_DISABLE")
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if self.owner.paused:
-            return function(*args, **kwargs)
-        return self.owner.operation(function, args, kwargs)
+        owner, about = self.owner, _about(function)
+        if owner.paused or (about.moves and not about.copies):
+            return about.call(*args, **kwargs) if kwargs else about.call(*args)
+        return owner.operation(about, args, kwargs or {})
+
+
+def unseen():
+    """A context whose operations no perturbed run sees: for those that only copy, since to look at one takes longer than to run it."""
+    return torch._C._DisableTorchDispatch()
 
 
 class Perturbation:
@@ -150,39 +181,42 @@ class Perturbation:
         """Perturbs a parameter that the optimizer has changed: storing it rounds too, which E3 moves."""
         if self.kind == "E3" and self.perturbable(parameter):
             with torch.no_grad():
-                parameter.copy_(self.jittered(parameter))
+                self._jitter_in_place(parameter)
 
     def jittered(self, values: torch.Tensor) -> torch.Tensor:
         """Values of a type of EPSILON, rounded by chance."""
-        half = 1.0 if values.dtype in (torch.float64, torch.float32) else 0.5
-        return self.jitter(values, EPSILON[values.dtype] * half)
+        return self.jitter(values, RELATIVE[values.dtype])
 
-    def operation(self, function, args, kwargs):
-        """One operation of forward or backward."""
+    def _jitter_in_place(self, values: torch.Tensor) -> None:
+        self.jitter.in_place(values, RELATIVE[values.dtype])
+
+    def operation(self, about: _About, args, kwargs):
+        """One operation of forward or backward that may round."""
         if self.kind == "E5":
-            return self._in_parts(function, args, kwargs)
-        result = function(*args, **kwargs)
+            return self._in_parts(about, args, kwargs)
+        function = about.function
+        result = about.call(*args, **kwargs)
         if function.namespace == "c10d":
             devices.settle()  # NCCL works beside the stream in which the result is changed
-        if _only_moves(function) and not self._rounds(function, args, result):
+        if about.moves and not self._rounds(about, args, result):
             return result
-        if isinstance(result, torch.Tensor) and _is_new(function):
+        if about.is_new and isinstance(result, torch.Tensor):
             if self.perturbable(result):
-                result.copy_(self.jittered(result))
+                self._jitter_in_place(result)
             return result
         old = {id(leaf) for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)}
         for number, value in enumerate(tree_flatten(result)[0]):
             if self.perturbable(value) and not self._is_view(function, number) and (id(value) not in old or function._schema.is_mutable):
-                value.copy_(self.jittered(value))
+                self._jitter_in_place(value)
         return result
 
-    def _in_parts(self, function, args, kwargs):
-        done = split_operation(function, args, kwargs, self.generator)
+    def _in_parts(self, about: _About, args, kwargs):
+        done = split_operation(about.function, args, kwargs, self.generator) if about.splits else None
         if done is not None:
             self.sums = done[1]
             return done[0]
-        result = function(*args, **kwargs)
-        if self.sums and self._rounds(function, args, result):
+        result = about.call(*args, **kwargs)
+        if self.sums and self._rounds(about, args, result):
             source = args[0]
             for total, parts in self.sums:
                 if source.data_ptr() == total.data_ptr() and source.numel() == total.numel() and total.is_contiguous():
@@ -191,9 +225,9 @@ class Perturbation:
         return result
 
     @staticmethod
-    def _rounds(function, args, result) -> bool:
+    def _rounds(about: _About, args, result) -> bool:
         """Whether a copy has less precision than its source."""
-        return function is torch.ops.aten._to_copy.default and EPSILON.get(result.dtype, 0) > EPSILON.get(args[0].dtype, 1)
+        return about.copies and EPSILON.get(result.dtype, 0) > EPSILON.get(args[0].dtype, 1)
 
     @staticmethod
     def _is_view(function, number: int) -> bool:
