@@ -10,6 +10,10 @@ import unittest
 
 import torch
 import torch.distributed as dist
+from torch.distributed._local_tensor import LocalTensor
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from torch.distributed.tensor._op_schema import OpSchema
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from shardfuzz import writer
@@ -20,7 +24,7 @@ from shardfuzz.places import whole
 from shardfuzz.worker import Refused
 from target_cases import SHARDFUZZ, known_cases, outcomes_of, place_of
 from target_cases import complete as complete_case
-from torch_dtensor_target import program
+from torch_dtensor_target import program, shapes
 from torch_dtensor_target.fields import FIELDS
 from torch_dtensor_target.operations import NAMES
 from torch_dtensor_target.ranks import Ranks
@@ -47,6 +51,39 @@ def setUpModule():
 
 def tearDownModule():
     dist.destroy_process_group()
+
+
+class Shapes(unittest.TestCase):
+    """What a process keeps of DTensor's search for the shapes of results."""
+
+    def setUp(self):
+        shapes.keep()
+        self.ranks = Ranks(2, 1, range(2))
+        self.x = DTensorSpec(self.ranks.mesh, (Replicate(),), tensor_meta=TensorMeta(torch.Size([4, 6]), (6, 1), torch.float64))
+
+    @staticmethod
+    def ask(operation, *arguments):
+        return DTensor._op_dispatcher.sharding_propagator._propagate_tensor_meta_non_cached(OpSchema(operation, arguments, {}))
+
+    def test_answers_differ_where_any_argument_does(self):
+        for k in (1, 2, 3, 2, 1):
+            self.assertEqual(self.ask(torch.ops.aten.topk.default, self.x, k)[0].shape, (4, k))
+        for value, dtype in ((1, torch.int64), (True, torch.bool), (1.0, torch.float32)):
+            self.assertEqual(self.ask(torch.ops.aten.scalar_tensor.default, value).dtype, torch.float32)
+            self.assertEqual(self.ask(torch.ops.aten.full.default, [2], value).dtype, dtype)
+
+    def test_a_changed_answer_is_not_given_again(self):
+        first = self.ask(torch.ops.aten.split.Tensor, self.x, 2)
+        first.clear()
+        self.assertEqual([one.shape for one in self.ask(torch.ops.aten.split.Tensor, self.x, 2)], [(2, 6), (2, 6)])
+
+    def test_simulated_ranks_ask_as_one(self):
+        alone = self.ask(torch.ops.aten.cumsum.default, self.x, 1)
+        with self.ranks.entered():
+            self.assertEqual(self.ask(torch.ops.aten.cumprod.default, self.x, 1), alone)
+            with shapes.unsimulated():
+                self.assertNotIsInstance(torch.ones(2), LocalTensor)
+            self.assertIsInstance(torch.ones(2), LocalTensor)
 
 
 class Operations(unittest.TestCase):

@@ -20,8 +20,13 @@ def preload():
     torch.set_num_threads(1)
     logging.disable(logging.ERROR)                         # each refusal would leave a traceback
     warnings.filterwarnings("ignore")
+    import torch._dynamo                                   # half a second, which each rank would spend in its first case; so would the next three
+    import torch.distributed.tensor.debug
+    import torch.testing._internal.distributed.fake_pg
+    import torch.utils._sympy.reference  # noqa: F401
     from shardfuzz import anchors, gloo, perturb, writer  # noqa: F401
-    from . import program, ranks  # noqa: F401
+    from . import program, ranks, simulation  # noqa: F401
+    simulation.install()
 
 
 def plain(case, anchored=lambda name, tensor: tensor, moved=lambda tensor: tensor):
