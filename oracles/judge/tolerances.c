@@ -18,9 +18,10 @@ struct tolerances {
   struct sf_judging *judging;
   struct sf_expectations *expectations;
   enum sf_level level;
-  struct sf_tensor_result **left; /* of tensors that the perturbed runs so far do not clear: */
-  int32_t count, settled;         /* first those that more of them would not clear either */
-  int32_t *ordinals;              /* of the others */
+  struct sf_tensor_result **left;                        /* of tensors that the perturbed runs so far do not clear: */
+  int32_t count, settled;                                /* first those that more of them would not clear either */
+  int32_t *ordinals;                                     /* of the others */
+  bool is_settled[SF_KIND_COUNT][SF_MODULE_CLASS_COUNT]; /* some tensor of this kind and module is */
 };
 
 static bool is_e2e(const struct sf_judging *judging) { return judging->collector->c.mode == SF_MODE_E2E; }
@@ -187,6 +188,26 @@ static void result_fill(struct sf_tensor_result *result, const struct look *look
   result->flagged = !is_cleared(look);
 }
 
+static bool *settled_alike(struct tolerances *t, const struct sf_tensor_result *result) {
+  return &t->is_settled[result->id.kind][t->judging->collector->catalog->modules[result->expected->spec.module].cls];
+}
+
+static void settle(struct tolerances *t, int32_t place) {
+  struct sf_tensor_result *result = t->left[place];
+  t->left[place] = t->left[t->settled];
+  t->left[t->settled++] = result;
+  *settled_alike(t, result) = true;
+}
+
+/* A quick judgement only asks which kinds and modules are wrong: a tensor of which another layer or microbatch is settled is settled too.
+ * Returns how many. */
+static int32_t settle_alike(struct tolerances *t) {
+  const int32_t before = t->settled;
+  for (int32_t i = t->settled; i < t->count; i++)
+    if (*settled_alike(t, t->left[i])) settle(t, i);
+  return t->settled - before;
+}
+
 /* Keeps what is not cleared. From the level `least` on, what is far from its bound is settled. Returns how many are near theirs, so that
  * more perturbed runs may clear them. */
 static int32_t look_again(struct tolerances *t, enum sf_level least) {
@@ -199,12 +220,10 @@ static int32_t look_again(struct tolerances *t, enum sf_level least) {
     const bool may_clear = is_near(&look, FAR[t->level]);
     near += may_clear;
     t->left[kept++] = result;
-    if (may_clear || t->level < least) continue;
-    t->left[kept - 1] = t->left[t->settled];
-    t->left[t->settled++] = result;
+    if (!may_clear && t->level >= least) settle(t, kept - 1);
   }
   t->count = kept;
-  return near;
+  return t->judging->collector->is_quick ? near - settle_alike(t) : near;
 }
 
 static enum sf_status raise_left(struct tolerances *t, enum sf_level level) {
