@@ -32,6 +32,7 @@ struct sf_campaign_options {
   struct sf_cover *cover; /* owned; NULL, or which pairs of choices the first cases have (sf_campaign_cover) */
   struct sf_known known;
   char store_path[SF_PATH_TEXT];
+  char job_path[SF_PATH_TEXT]; /* what people resume where the store is that of a job's share (job_campaign.h); else "" */
   bool resume;
   const char *target;               /* what people call the code under test; NULL: nothing. Borrowed */
   int32_t ranks_max;                /* most ranks of a case, to be told; 0: of no interest */

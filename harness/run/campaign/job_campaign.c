@@ -168,6 +168,7 @@ enum sf_status sf_job_campaign_run(struct sf_campaign_options *options, struct s
   enum sf_status status = SF_OK;
   job->lost = 0;
   snprintf(whole, sizeof whole, "%s", options->store_path);
+  snprintf(options->job_path, sizeof options->job_path, "%s", whole);
   memset(result, 0, sizeof *result);
   if (!shares_create(&shares, whole, options->share_count)) status = sf_error_set(error, SF_ENOMEM, "%s: out of memory", whole);
   if (job->process > 0) options->progress = false; /* the first one speaks for the job */
@@ -177,6 +178,7 @@ enum sf_status sf_job_campaign_run(struct sf_campaign_options *options, struct s
   if (status == SF_OK && job->process == 0 && !result->interrupted) {
     status = join(&shares, whole, error);
     snprintf(options->store_path, sizeof options->store_path, "%s", whole);
+    options->job_path[0] = '\0';
     if (status == SF_OK) status = run_the_rest(options, result, cases_run, error);
     result->seconds = sf_clock_seconds() - begin;
     if (result->cases_run == result->summary.cases) result->seconds_all = result->seconds;

@@ -194,7 +194,7 @@ static void print_summary(const struct sf_campaign_options *used, const struct s
   }
   if (r->interrupted) {
     struct sf_text store = {0};
-    sf_shell_append(&store, used->store_path);
+    sf_shell_append(&store, *used->job_path ? used->job_path : used->store_path);
     sf_print(to, "interrupted; go on with --store %s --resume\n", store.data ? store.data : "FILE");
     sf_text_destroy(&store);
   }

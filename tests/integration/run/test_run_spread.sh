@@ -49,6 +49,13 @@ process 0 3 --out "$work/job"
 check "there was nothing left" grep -q ', 0 of them now' "$work/0.out"
 check "the verdicts are the same" same_verdicts "$store"
 
+# --- what people resume is the campaign, and not a share of it ------------------------------------------------------------------
+process 0 2 --store "$work/stopped.sqlite" --out "$work/stopped" --cases 100000 --time 1h &
+check "the process begins" within 100 has_a_case "$work/stopped.sqlite.1-of-2"
+pkill -INT -P $! -f stopped
+wait $! 2>/dev/null
+check "a job that is stopped says how to go on" grep -qE "^interrupted; go on with --store '?$work/stopped.sqlite'? --resume$" "$work/0.out"
+
 # --- a process is killed: the first one runs what it has left --------------------------------------------------------------
 store=$work/lost.sqlite
 process 1 2 --store "$store" --out "$work/lost" &
