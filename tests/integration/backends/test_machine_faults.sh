@@ -3,7 +3,7 @@
 # process groups: a stand-in for ssh (of another name, or mpirun gives it options of ssh) starts what mpirun gives it, until the machine is dead.
 source tests/integration/common.bash
 source tests/integration/mpi.bash
-options=(--cases 240 --seed 5 --max-ranks 2 --jobs 1 --layouts 4 --shrink-budget 0 --set model.layers=1 --set train.steps=1)
+options=(--cases 240 --seed 5 --max-ranks 2 --jobs 1 --layouts 4 --shrink-budget 0 "${flat[@]}")
 
 cat >"$work/remote" <<'SSH'
 #!/usr/bin/env bash
