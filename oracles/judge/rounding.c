@@ -89,10 +89,10 @@ static void report(struct sf_judging *judging, const struct sf_slot *slot, const
   finding->ratio = share / sf_factors.rounding_row;
   finding->noise = finding->error / finding->ratio;
   sf_finding_say(finding,
-                 "%.2g %% of its elements, in %" PRId64 " of %" PRId64
+                 "%.*g %% of its elements, in %" PRId64 " of %" PRId64
                  " rows, are off by about a rounding (%.2g %% are explained): inside the "
                  "module a number is rounded once more or less",
-                 100 * share, roundings->rows_off, roundings->rows, 100 * sf_factors.rounding_row);
+                 share < 0.995 ? 2 : 3, 100 * share, roundings->rows_off, roundings->rows, 100 * sf_factors.rounding_row);
 }
 
 /* --- what moving the reference's own numbers explains ---------------------------------------------------------------- */

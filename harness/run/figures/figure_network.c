@@ -130,7 +130,7 @@ static void draw_cell(struct sf_svg *svg, const struct cell *cell, int column, d
   if (!cell->flagged) return;
   sf_svg_diamond(svg, x + BARS + 6, y - 4.5, 4.5, SF_COLOUR_BAD);
   if (cell->share > 1 && isfinite(cell->share)) {
-    snprintf(number, sizeof number, "%.0e", cell->share);
+    snprintf(number, sizeof number, cell->share < 9.5 ? "%.1f" : cell->share < 999.5 ? "%.0f" : "%.0e", cell->share);
     sf_svg_text(svg, (struct sf_svg_label){x + BARS + 13, y, SF_SVG_START, SF_COLOUR_BAD, 40, false}, number);
   }
 }
