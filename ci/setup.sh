@@ -23,7 +23,7 @@ if [ "${1:-}" = --cuda ]; then
 fi
 
 packages=(
-  build-essential cmake file ninja-build pkg-config python3
+  build-essential cmake file git ninja-build pkg-config python3
   libopenmpi-dev openmpi-bin libcmocka-dev libxsmm-dev libopenblas-dev libjansson-dev
   libsqlite3-dev sqlite3 libxml2-dev libxml2-utils libdlpack-dev
   clang-14 libclang-rt-14-dev clang-format-14 pyflakes3
