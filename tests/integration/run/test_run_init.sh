@@ -24,12 +24,30 @@ run 0 init --target plugin:./x.so --repository me/shardfuzz "$work/github"
 workflow=$work/github/.github/workflows/shardfuzz.yml
 check "the action is named" grep -q 'uses: me/shardfuzz/ci/examples/gate@main$' "$workflow"
 check "so is the target" grep -q 'target: "plugin:./x.so"$' "$workflow"
-for input in $(sed -n '/with:/,$p' "$workflow" | sed -n 's/^ *\([a-z]*\): .*/\1/p'); do
-  check "the action has the input $input" grep -q "^  $input:$" ci/examples/gate/action.yml
-done
+options_exist ci/examples/gate/action.yml
 run 0 init --ci gitlab --target op:all "$work/gitlab"
 options_exist "$work/gitlab/shardfuzz.gitlab-ci.yml"
-options_exist ci/examples/gate/action.yml
+
+# --- what was written runs, as far as that needs no service ------------------------------------------------------------
+tree=$PWD
+mkdir -p "$work/temp"
+ln -s "$build" "$work/temp/shardfuzz" # where the action's first step has built it
+in_github() { # EXPECTED_EXIT INPUT=VALUE...: the action's step in the repository that has the workflow
+  local expected=$1 seen=0
+  shift
+  (cd "$work/github" && RUNNER_TEMP=$work/temp GITHUB_STEP_SUMMARY=$work/step.md python3 "$tree/tests/integration/workflow.py" github \
+    "$tree/ci/examples/gate/action.yml" Gate .github/workflows/shardfuzz.yml "$@" >"$work/stdout" 2>"$work/stderr") || seen=$?
+  check "the action's step ends with $expected" [ $seen -eq "$expected" ]
+}
+in_github 0 target=op:gelu_fwd time=2s
+check "it fuzzed" grep -qE '^fuzzed: [1-9][0-9]* cases' "$work/stdout"
+check "the summary of the step is there" grep -q '^# \|^## ' "$work/step.md"
+check "so are the files" [ -s "$work/github/shardfuzz-out/gate.sarif" -a -s "$work/github/shardfuzz-out/gate.xml" ]
+in_github 1 target=builtin time=8s "options=--plant rowparallel-bias-xtp --mode isolated --max-ranks 2"
+check "a finding is an annotation" grep -q '^::error' "$work/stdout"
+sed -i 's/--time 10m/--time 2s/' "$work/gitlab/shardfuzz.gitlab-ci.yml"
+check "GitLab's script passes" eval '(cd "$work/gitlab" && python3 "$tree/tests/integration/workflow.py" gitlab shardfuzz.gitlab-ci.yml) >"$work/stdout" 2>&1'
+check "its files are there" [ -s "$work/gitlab/gate.xml" -a -s "$work/gitlab/codequality.json" ]
 
 run 0 init --ci cron --target op:all "$work/gitlab/shardfuzz/corpus"
 refuses "shardfuzz.yml: exists already; nothing was written" init --target op:all --repository me/shardfuzz "$work/github"
