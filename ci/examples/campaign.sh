@@ -27,6 +27,11 @@ has_ended() { # the store was joined since this attempt began
 code=3
 while [ $interrupted -eq 0 ] && [ $SECONDS -lt "$seconds" ] && [ $failures -lt 10 ]; do
   find_hosts
+  if [ ! -s "$folder/hosts.alive" ]; then
+    echo "campaign.sh: no machine of $hosts answers" >&2
+    sleep 5
+    continue
+  fi
   started=$SECONDS
   mpirun --hostfile "$folder/hosts.alive" --mca plm_rsh_agent "$remote" -x OMP_NUM_THREADS \
     "$shardfuzz" fuzz --time $((seconds - SECONDS)) --out "$folder" --store "$store" --resume "$@" </dev/null &

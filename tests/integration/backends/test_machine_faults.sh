@@ -39,4 +39,9 @@ check "no process is left" within 30 eval '[ "$(alive)" -eq 0 ]'
 seen=0
 SHARDFUZZ_SSH=$work/remote SHARDFUZZ_OUT=$work/wrong timeout 60 ci/examples/campaign.sh "$work/hosts" 60 --cases x >/dev/null 2>"$work/wrong.err" || seen=$?
 check "wrong options end it" [ $seen -eq 2 ]
+touch "$work/one.dead" "$work/three.dead"
+seen=0
+SHARDFUZZ_SSH=$work/remote SHARDFUZZ_OUT=$work/dead timeout 60 ci/examples/campaign.sh "$work/hosts" 3 --cases 1 >/dev/null 2>"$work/dead.err" || seen=$?
+check "it waits for machines until its time is over" [ $seen -eq 3 ]
+check "and says so" grep -qx "campaign.sh: no machine of $work/hosts answers" "$work/dead.err"
 finish
