@@ -5,6 +5,7 @@
 #include "harness/base/assert.h"
 #include "harness/base/nearest.h"
 #include "harness/base/sinks.h"
+#include "harness/base/system/clock.h"
 #include "harness/base/system/launched.h"
 #include "harness/base/system/system_memory.h"
 #include "harness/comm/nccl.h"
@@ -19,6 +20,7 @@
 #include "targets/target.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,15 +35,23 @@ enum { RANKS_DEFAULT = 8, FRAMEWORK_RANKS_DEFAULT = 4, LAYOUTS_DEFAULT = 2, FRAM
 
 volatile sig_atomic_t sf_interrupted;
 
+/* A second interrupt ends the program at once. timeout(1) and launchers send one to a process and to its group, so that it may come twice.
+ */
 static void on_interrupt(int number) {
-  /* A second interrupt ends the program at once. */
-  if (sf_interrupted) signal(number, SIG_DFL), raise(number);
+  static const double SAME_SECONDS = 0.5;
+  static double first;
+  const double now = sf_clock_seconds();
+  if (sf_interrupted && now - first > SAME_SECONDS) signal(number, SIG_DFL), raise(number);
+  if (!sf_interrupted) first = now;
   sf_interrupted = number;
 }
 
 void sf_watch_interrupts(void) {
-  signal(SIGINT, on_interrupt);
-  signal(SIGTERM, on_interrupt);
+  struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
+  sigaddset(&action.sa_mask, SIGINT);
+  sigaddset(&action.sa_mask, SIGTERM);
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
 }
 
 FILE *sf_people(bool json) { return json ? stderr : stdout; }
