@@ -15,7 +15,8 @@
 
 enum { BLOCK_LEAST = 32 };
 enum { LOOK_MS = 100 };
-static const double MISSING_SECONDS = 60; /* a process that has no store so long after the first one has ended will have none */
+/* A share without a store will have none, and one whose process was lost will not go on, if its process has been idle for so long. */
+static const double MISSING_SECONDS = 60, LOST_SECONDS = 2;
 
 int64_t sf_job_campaign_block(const struct sf_campaign_options *options) {
   if (options->pool.operations) return SF_STORE_SHARE_BLOCK; /* thousands a second */
@@ -74,14 +75,16 @@ int32_t sf_job_campaign_shares(const char *path) {
 
 enum end { END_NOT_YET, END_SOUND, END_LOST };
 
-/* cases_run: of a share that has ended, or was lost, is increased by what was run of it. */
-static enum end end_of(const char *path, double waited, int64_t *cases_run) {
+/* idle: seconds for which the share's process has been at no work. *ran: how many of its cases were run, if it has ended or was lost. */
+static enum end end_of(const char *path, double idle, int64_t *ran) {
   struct sf_standing standing;
   struct sf_error error;
-  if (access(path, F_OK) != 0) return waited > MISSING_SECONDS ? END_LOST : END_NOT_YET;
-  if (sf_standing_read(&standing, path, &error) != SF_OK) return waited > MISSING_SECONDS ? END_LOST : END_NOT_YET; /* it is being made */
+  *ran = 0;
+  if (access(path, F_OK) != 0 || sf_standing_read(&standing, path, &error) != SF_OK) /* it is being made */
+    return idle > MISSING_SECONDS ? END_LOST : END_NOT_YET;
   if (standing.state == SF_CAMPAIGN_RUNNING || (standing.state == SF_CAMPAIGN_ENDED && sf_store_has_writer(path))) return END_NOT_YET;
-  *cases_run += standing.cases_run > 0 ? standing.cases_run : 0;
+  if (standing.state != SF_CAMPAIGN_ENDED && idle <= LOST_SECONDS) return END_NOT_YET;
+  *ran = standing.cases_run > 0 ? standing.cases_run : 0;
   return standing.state == SF_CAMPAIGN_ENDED ? END_SOUND : END_LOST;
 }
 
@@ -96,16 +99,17 @@ static bool is_at_work(const struct shares *shares, const struct sf_job_member *
 static bool wait_for_others(const struct sf_campaign_options *options, const struct shares *shares, struct sf_job_member *job,
                             int64_t *cases_run) {
   const struct timespec look = {0, LOOK_MS * 1000000L};
-  struct sf_watch watch = {0};
   for (int32_t i = 0; i < shares->count && has_cases(options, i); i++) {
-    enum end end = END_NOT_YET;
-    while (i % job->processes != job->process) {
-      const bool may_come = is_at_work(shares, job, i);
-      end = end_of(shares->paths[i], may_come ? 0 : sf_watch_seconds(&watch), cases_run);
-      if (end == END_SOUND || (end == END_LOST && !may_come)) break;
+    if (i % job->processes == job->process) continue;
+    struct sf_watch idle = {0};
+    int64_t ran;
+    enum end end;
+    while ((end = end_of(shares->paths[i], sf_watch_seconds(&idle), &ran)) == END_NOT_YET) {
       if (sf_campaign_is_stopped(options)) return false;
       nanosleep(&look, NULL);
+      if (is_at_work(shares, job, i)) idle = (struct sf_watch){0};
     }
+    *cases_run += ran;
     job->lost += end == END_LOST;
   }
   return true;

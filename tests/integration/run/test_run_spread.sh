@@ -68,13 +68,15 @@ check "the campaign has all verdicts" same_verdicts "$store"
 
 # --- a job that goes on with fewer processes divides the shares of the first among them -----------------------------------------
 store=$work/fewer.sqlite
-process 1 3 --store "$store" --out "$work/fewer" # alone: its share of the cases, of three
-cp "$store.2-of-3" "$work/one.sqlite.2-of-3"
-process 1 2 --store "$store" --out "$work/fewer"
+process 1 4 --store "$store" --out "$work/fewer" # alone: its share of the cases, of four
+cp "$store.2-of-4" "$work/one.sqlite.2-of-4"
+process 1 2 --store "$store" --out "$work/fewer" &
 process 0 2 --store "$store" --out "$work/fewer"
-check "two processes run the shares of three" same_verdicts "$store"
-check "the third share too" [ -s "$store.3-of-3" -a ! -e "$store.1-of-2" ]
-check "what the first job has run is not run again" grep -qE '^80 cases.*, (4[0-9]|5[0-9]) of them now' "$work/0.out"
+wait
+check "two processes run the shares of four" same_verdicts "$store"
+check "the last share too" [ -s "$store.4-of-4" -a ! -e "$store.1-of-2" ]
+check "what the first job has run is not run again" grep -qE '^80 cases.*, (4[0-9]|5[0-9]|60) of them now' "$work/0.out"
+check "no share counts as lost while its process has another" [ "$(grep -c 'did not end' "$work/0.err")" -eq 0 ]
 run 1 fuzz "${options[@]}" --store "$work/one.sqlite" --out "$work/fewer"
 check "a process that no launcher has started runs all shares" same_verdicts "$work/one.sqlite"
 
