@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Processes that a launcher has started run one campaign together, whatever becomes of one of them. Launchers are known by what they put into the environment.
 source tests/integration/common.bash
-options=(--set model.layers=1 --set train.steps=1 --max-ranks 2 --jobs 1 --seed 5 --cases 80 --layouts 8 --shrink-budget 0 --plant rowparallel-bias-xtp)
+options=(--set model.layers=1 --set train.steps=1 --max-ranks 2 --jobs 1 --seed 5 --cases 112 --layouts 8 --shrink-budget 0 --plant rowparallel-bias-xtp)
 
 process() { # RANK SIZE ARGUMENT...: one process of a job, as Slurm starts it
   local rank=$1 size=$2
@@ -15,7 +15,7 @@ has_a_case() { [ -e "$1" ] && "$SHARDFUZZ" status "$1" --json >"$work/stdout" 2>
 
 run 1 fuzz "${options[@]}" --out "$work/alone.d" --store "$work/alone.sqlite"
 verdicts "$work/alone.sqlite" >"$work/alone"
-check "every case has a verdict" [ "$(wc -l <"$work/alone")" -eq 80 ]
+check "every case has a verdict" [ "$(wc -l <"$work/alone")" -eq 112 ]
 
 # --- campaigns of two seeds are joined, and stay apart -----------------------------------------------------------------
 run 1 fuzz "${options[@]/#5/6}" --out "$work/other.d" --store "$work/other.sqlite"
@@ -35,7 +35,7 @@ check "the first process tells findings" [ $? -eq 1 ]
 wait
 check "it has the verdicts of one process" same_verdicts "$store"
 check "each process has run something" [ -s "$store.1-of-3" -a -s "$store.2-of-3" -a -s "$store.3-of-3" ]
-check "the first process tells of all" grep -q '^80 cases in .*: ' "$work/0.out"
+check "the first process tells of all" grep -q '^112 cases in .*: ' "$work/0.out"
 check "the others are silent" [ ! -s "$work/1.out" ]
 findings=$(grep -c 'findings\|distinct' "$work/0.out")
 check "findings have folders" [ "$findings" -gt 0 ]
@@ -75,7 +75,7 @@ process 0 2 --store "$store" --out "$work/fewer"
 wait
 check "two processes run the shares of four" same_verdicts "$store"
 check "the last share too" [ -s "$store.4-of-4" -a ! -e "$store.1-of-2" ]
-check "what the first job has run is not run again" grep -qE '^80 cases.*, (4[0-9]|5[0-9]|60) of them now' "$work/0.out"
+check "what the first job has run is not run again" grep -qE '^112 cases.*, (8[0-9]|9[0-9]) of them now' "$work/0.out"
 check "no share counts as lost while its process has another" [ "$(grep -c 'did not end' "$work/0.err")" -eq 0 ]
 run 1 fuzz "${options[@]}" --store "$work/one.sqlite" --out "$work/fewer"
 check "a process that no launcher has started runs all shares" same_verdicts "$work/one.sqlite"
