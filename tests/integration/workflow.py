@@ -51,10 +51,10 @@ def inputs_of(action):
 
 def github(action_path, step, workflow_path, *given):
     action, workflow = read(action_path), read(workflow_path)
-    unknown = re.search(r"uses: \S+/ci/examples/gate@main", "\n".join(workflow)) is None
+    uses_action = re.search(r"uses: \S+/ci/examples/gate@main", "\n".join(workflow)) is not None
     inputs = inputs_of(action)
     wanted = {**mapping(below(workflow, find(workflow, "with:"))), **dict(one.split("=", 1) for one in given)}
-    if unknown or set(wanted) - set(inputs):
+    if not uses_action or set(wanted) - set(inputs):
         sys.exit(f"{workflow_path}: does not use the action, or gives it inputs that it lacks: {sorted(set(wanted) - set(inputs))}")
     inputs.update(wanted)
     lines = below(action, find(action, f"- name: {step}"))

@@ -149,7 +149,7 @@ static enum sf_status run_the_rest(struct sf_campaign_options *options, struct s
   return status;
 }
 
-/* One after the other: a job that has lost processes has more shares than processes. */
+/* One after the other: a job that goes on with fewer processes has several for each. */
 static enum sf_status run_shares(struct sf_campaign_options *options, const struct shares *shares, const struct sf_job_member *job,
                                  struct sf_campaign_result *result, int64_t *cases_run, struct sf_error *error) {
   enum sf_status status = SF_OK;

@@ -242,8 +242,8 @@ static enum sf_status make_reference(struct sf_framework *f, bool *good, struct 
 }
 
 /* How many times further out than its bound each finding has to be for so many perturbed runs to be enough. INFINITY: more runs are due.
- * Few runs measure once each way to perturb has come. A judgement that is not final asks less where findings are further out, as those of
- * mistakes are; one that is quick is content with the first runs, since they perturb what modules compute. */
+ * Few runs measure the noise once each way to perturb has come. A judgement that is not final may stop earlier, at a wider margin: one that
+ * confirms as soon as runs measure, a quick one at the first run that moved anything. */
 static double margin_needed(const struct sf_framework *f, int32_t draws) {
   static const double FURTHER_QUICK = 2, FURTHER_THOROUGH = 10;
   const bool moves = f->draws_distinct > 0, measures = draws >= few_draws(f) && moves;

@@ -124,10 +124,11 @@ static void append_needs(struct sf_text *out, const struct told *told) {
 }
 
 static void append_needs_of_smallest(struct sf_text *out, const struct told *told) {
-  if (count_of(told, SF_CONTRAST_SMALLEST, false) == 0) return;
+  const int32_t count = count_of(told, SF_CONTRAST_SMALLEST, false);
+  if (count == 0) return;
   sf_text_append(out, "; the smallest case also needs ");
   append_conditions(out, told, SF_CONTRAST_SMALLEST);
-  sf_text_append(out, ", but the case that was found fails without");
+  sf_text_append(out, ", but the case that was found fails without %s", count == 1 ? "it" : "any single one of them");
 }
 
 static void append_seeds(struct sf_text *out, const struct told *told) {
