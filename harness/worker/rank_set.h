@@ -56,7 +56,7 @@ struct sf_worker_report {
   enum sf_worker_end end;
   int32_t rank;      /* the one that it began with; -1 = none alone */
   char text[480];    /* one line: why; empty when answered */
-  int32_t said;      /* where in it begins what a rank said, and not what the others did meanwhile */
+  int32_t said;      /* where in it begins what tells one failure from another: what a rank said, not what the others did meanwhile */
   json_t *value;     /* ANSWERED: a new reference, else NULL */
   bool may_be_spent; /* the set was ended, and its processes together had used about the processor time that one of them has (ulimit -t) */
   char output[SF_WORKER_OUTPUT_TEXT]; /* what the ranks printed last */

@@ -143,38 +143,62 @@ static bool take_line(struct sf_rank_set *set, int32_t r, struct sf_worker_repor
   return !set->over;
 }
 
-/* Reports closed connections. If the launcher ends all ranks because of one, several may be closed at once. */
-static void fail_gone(struct sf_rank_set *set, struct sf_worker_report *report) {
-  int32_t gone = 0, failed = -1;
-  for (int32_t i = 0; i < set->count; i++) gone += (set->fds[i].revents & POLLHUP) != 0;
-  const int32_t rank = report->rank;
-  if (gone > 1) report->rank = -1;
-  if (count_state(set, RANK_FAILED, &failed)) {
-    report->rank = failed;
+/* The ranks in this state whose connection is closed; first: the lowest. */
+static int32_t count_gone(const struct sf_rank_set *set, int32_t state, int32_t *first) {
+  int32_t count = 0;
+  for (int32_t i = set->count - 1; i >= 0; i--) {
+    if (set->ranks[i].state != state || !(set->fds[i].revents & POLLHUP)) continue;
+    count++;
+    *first = i;
+  }
+  return count;
+}
+
+/* Reports closed connections. failed: a rank that had failed before, which is why others are gone; -1 = none. Otherwise a rank that is gone
+ * without an answer is the cause of what others say and of their ends, since a launcher may end them all. Several may be gone at once; the
+ * report begins, for its key, like that of one. */
+static void fail_gone(struct sf_rank_set *set, struct sf_worker_report *report, int32_t failed) {
+  static const char one[] = "rank died";
+  int32_t rank = report->rank;
+  const int32_t gone = count_gone(set, RANK_WAITED_FOR, &rank);
+  if (failed < 0 && !gone) count_gone(set, RANK_FAILED, &failed);
+  report->rank = failed >= 0 ? failed : gone > 1 ? -1 : rank;
+  if (failed >= 0) {
     sf_rank_set_hear_last_words(set); /* a rank that died may have said why: the one that failed may only have seen its end */
     fail_of(set, report, SF_WORKER_ONE_SIDED, failed, "failed and the set ended");
   } else if (gone > 1) {
-    sf_rank_set_fail(set, report, SF_WORKER_DIED, "%d ranks died at once", gone);
+    sf_rank_set_fail(set, report, SF_WORKER_DIED, "%d ranks were gone at once: at least one %s", gone, one);
+    report->said = (int32_t)(strstr(report->text, one) - report->text);
   } else {
     sf_rank_set_fail(set, report, SF_WORKER_DIED, "rank %d died", rank);
   }
 }
 
-/* Reads rank r's lines. False: the set has failed. */
-static bool hear_rank(struct sf_rank_set *set, int32_t r, struct sf_worker_report *report) {
+/* Reads rank r's lines; gone: becomes r if no more will come. False: the set has failed. */
+static bool hear_rank(struct sf_rank_set *set, int32_t r, struct sf_worker_report *report, int32_t *gone) {
   struct sf_rank *rank = &set->ranks[r];
   const bool there = sf_line_buffer_fill(&rank->lines, rank->fd);
   size_t length = 0;
   for (const char *line; (line = sf_line_buffer_next(&rank->lines, &length)) != NULL;) {
     if (!take_line(set, r, report, line, length)) return false;
   }
+  if (!there) *gone = r;
+  if (!sf_line_buffer_overflowed(&rank->lines)) return true;
   report->rank = r;
-  if (sf_line_buffer_overflowed(&rank->lines)) {
-    sf_rank_set_fail(set, report, SF_WORKER_GARBLED, "rank %d said a line of more than %d bytes", r, SF_WORKER_LINE_BYTES);
-    return false;
+  sf_rank_set_fail(set, report, SF_WORKER_GARBLED, "rank %d said a line of more than %d bytes", r, SF_WORKER_LINE_BYTES);
+  return false;
+}
+
+/* Reads what has come from all ranks. False: the set has failed. */
+static bool hear_ranks(struct sf_rank_set *set, struct sf_worker_report *report) {
+  int32_t failed = -1, gone = -1;
+  count_state(set, RANK_FAILED, &failed);
+  for (int32_t i = 0; i < set->count; i++) {
+    if (set->fds[i].revents && !hear_rank(set, i, report, &gone)) return false;
   }
-  if (there) return true;
-  fail_gone(set, report);
+  if (gone < 0) return true;
+  report->rank = gone;
+  fail_gone(set, report, failed);
   return false;
 }
 
@@ -243,9 +267,7 @@ static void wait_for_answers(struct sf_rank_set *set, struct sf_worker_report *r
   double broken_since = -1;
   while (count_state(set, RANK_WAITED_FOR, NULL)) {
     const bool alive = sf_rank_set_wait(set, -1, SF_MOMENT_MS);
-    for (int32_t i = 0; i < set->count; i++) {
-      if (set->fds[i].revents && !hear_rank(set, i, report)) return;
-    }
+    if (!hear_ranks(set, report)) return;
     if (count_state(set, RANK_WAITED_FOR, NULL) == 0) break;
     report->rank = -1;
     if (set->stop && *set->stop)

@@ -116,8 +116,8 @@ unusable 1 candidate INCONCLUSIVE - the machine failed the ranks: the service of
 unusable 0 reference INCONCLUSIVE - the machine failed the ranks: the service of GPU 0 is gone
 crash 1 candidate FINDING crash rank 1 is about to fall
 crash 0 draw FINDING crash "run":"draw 0"
-exit 1 candidate FINDING crash rank 1 died|2 ranks died at once|rank 0 failed and the set ended: EOFError
-child 1 candidate FINDING crash rank 1 died|2 ranks died at once|rank 0 failed and the set ended: EOFError
+exit 1 candidate FINDING crash rank 1 died|2 ranks were gone at once|rank 0 failed and the set ended: EOFError
+child 1 candidate FINDING crash rank 1 died|2 ranks were gone at once|rank 0 failed and the set ended: EOFError
 raise -1 candidate FINDING crash "reason":"ValueError: this configuration is wrong".*line [0-9]+, in run
 late-words -1 candidate FINDING crash "output":"in run.nLateError: told late
 one-sided 1 candidate FINDING crash rank 1 failed and 1 others did not answer: RuntimeError: only rank 1 sees this
