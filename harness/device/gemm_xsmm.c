@@ -21,8 +21,9 @@
 #include "harness/device/cpu.h"
 #include "harness/device/vec.h"
 
+#include <inttypes.h>
 #include <libxsmm.h>
-#include <sys/mman.h>
+#include <stdio.h>
 
 enum { SLOTS = 4096, PROBES = 8, KERNELS_MAX = 128, USES_BEFORE_KERNEL = 256, PROBE_FLOATS_MAX = 1 << 22 };
 /* From this m * n * k on a kernel gains less than 5 % on the loops; from 448^3 on, where they block for the cache, nothing. */
@@ -73,21 +74,25 @@ static struct slot *slot_find(struct sf_xsmm *xsmm, const struct shape *shape) {
   return free_slot;
 }
 
-/* When the address space is used up, LIBXSMM puts a kernel's code in memory that cannot be run. */
-static bool has_room_for_code(void) {
-  static const size_t ROOM = (size_t)1 << 20; /* a kernel has some kilobytes */
-  void *room = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (room == MAP_FAILED) return false;
-  munmap(room, ROOM);
-  return true;
+/* When the system gives no memory, LIBXSMM puts a kernel's code into memory that cannot be run. False also when that is not known. */
+static bool is_runnable(const void *code) {
+  FILE *maps = fopen("/proc/self/maps", "r");
+  bool runnable = false;
+  uintptr_t begin = 0, end = 0;
+  char may[8], line[256];
+  while (maps && !runnable && fgets(line, sizeof line, maps))
+    runnable = sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %7s", &begin, &end, may) == 3 && (uintptr_t)code >= begin &&
+               (uintptr_t)code < end && may[2] == 'x';
+  if (maps) fclose(maps);
+  return runnable;
 }
 
 static libxsmm_smmfunction kernel_make(const struct shape *s) {
-  if (!has_room_for_code()) return NULL;
   const libxsmm_blasint lda = s->ldb, ldb = s->lda, ldc = s->ldc; /* row-major C = A B is column-major C' = B' A' */
   const float alpha = 1.0f, beta = s->flags & FLAG_ACCUMULATE ? 1.0f : 0.0f;
   const int flags = s->flags & FLAG_TRANS_A ? LIBXSMM_GEMM_FLAG_TRANS_B : LIBXSMM_GEMM_FLAG_NONE;
-  return libxsmm_smmdispatch(s->n, s->m, s->k, &lda, &ldb, &ldc, &alpha, &beta, &flags, NULL);
+  const libxsmm_smmfunction kernel = libxsmm_smmdispatch(s->n, s->m, s->k, &lda, &ldb, &ldc, &alpha, &beta, &flags, NULL);
+  return is_runnable((const void *)(uintptr_t)kernel) ? kernel : NULL;
 }
 
 static void fill_probe(float *values, int64_t count) {

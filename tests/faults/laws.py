@@ -21,7 +21,11 @@ TOLD = {"shrink.txt", "report.txt", "contrast.json"}
 
 def is_endless(fault):
     """Whether the connections of all processes break for ever: what they would have said is not known."""
-    return fault.get("call") in ("send", "recv") and fault["times"] == "0" and fault["effect"] in ("ECONNRESET", "hangup")
+    return breaks_connection(fault) and fault["times"] == "0"
+
+
+def breaks_connection(fault):
+    return fault.get("call") in ("send", "recv") and fault["effect"] in ("ECONNRESET", "hangup")
 
 
 class Books:
@@ -60,13 +64,14 @@ class Trial:
         except (sqlite3.Error, OSError) as error:
             self.unreadable = str(error)
         # Cases that a fault may change: want of memory, disk or connections leaves one inconclusive, and a process that ends once in the middle of one is a finding that
-        # does not come again.
+        # does not come again. So is, to a campaign, a framework's rank whose connection broke, to the program or to another rank.
         self.lacks = any(fault.get("effect") in LIMITS for fault in plan.faults)
         self.is_cut_off = any(map(is_endless, plan.faults))
         may = {"INCONCLUSIVE"} if self.lacks or self.is_cut_off else set()
-        ending = any(fault.get("signal", fault.get("effect")) in ENDING for fault in plan.faults)
+        once = {"flaky", "crash"} if self.is_cut_off else {"flaky"}  # without connections nobody can confirm a crash
+        ending = any(fault.get("signal", fault.get("effect")) in ENDING or (plan.way == "framework" and breaks_connection(fault)) for fault in plan.faults)
         rows = self.books.rows if self.books else {}
-        self.limited = {index for index, row in rows.items() if row != expected.rows.get(index) and (row[0] in may or (ending and row[1] == "flaky"))}
+        self.limited = {index for index, row in rows.items() if row != expected.rows.get(index) and (row[0] in may or (ending and row[1] in once))}
 
 
 def messages(run):
@@ -100,7 +105,7 @@ def ends(trial):
             yield f"{name} ended with {run.code}: {run.stderr.strip()[-300:]}"
         elif run.code < 0 or run.code > 128:
             ended_by = -run.code if run.code < 0 else run.code - 128
-            if not any_signal(run):
+            if not any_signal(run) and not (trial.way.mpi and any(fault.get("effect") == "ENOMEM" for fault in run.faults)):  # Open MPI does not survive that
                 yield f"{name} was ended by {signal.Signals(ended_by).name}, which nobody sent: {run.stderr.strip()[-300:]}"
         elif not trial.way.mpi and len(messages(run)) != 1:
             yield f"{name} ended with {run.code} and {len(messages(run))} lines that say why: {run.stderr.strip()[-300:]}"

@@ -97,7 +97,7 @@ def draw_signal(rng, way):
 
 def draw_call(rng, way):
     """Few calls before are as likely as many, over several powers of ten."""
-    call = rng.choice(list(CALLS))
+    call = rng.choice([call for call in CALLS if not (way.ranks and call in ("send", "recv"))])  # inside MPI all connections are MPI's own
     effects, most = CALLS[call]
     fault = {"call": call, "path": rng.choice(PATHS.get(call, ("*",))), "after": str(int(most ** rng.random()) - 1), "effect": rng.choice(effects)}
     once = fault["effect"] in ("torn", "KILL", "TERM", "INT", "EINTR", "hangup") or call == "malloc"

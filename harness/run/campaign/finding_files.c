@@ -26,11 +26,20 @@ struct sf_case sf_case_expecting(const struct sf_case *c, const struct sf_outcom
 }
 
 void sf_finding_shrink_text(char *out, size_t size, const struct sf_job_result *shrunk) {
+  static const char *const why_not[] = {
+      [SF_SHRINK_CUT_NOT] = "the budget ran out",
+      [SF_SHRINK_CUT_TIME] = "the time ran out",
+      [SF_SHRINK_CUT_LACK] = "the machine lacked memory, processes or connections for a trial, several times in a row",
+  };
   if (shrunk->end == SF_SHRINK_DONE && shrunk->is_explained) {
     snprintf(out, size, "not by itself: the smallest case of another finding explains it");
   } else if (shrunk->end == SF_SHRINK_DONE && shrunk->budget > 0) {
-    snprintf(out, size, "in %d of at most %d trials; minimal: %s", shrunk->evaluations, shrunk->budget,
-             shrunk->minimal ? "yes" : shrunk->out_of_time ? "no (the time ran out)" : "no (the budget ran out)");
+    snprintf(out, size, "in %d of at most %d trials; minimal: ", shrunk->evaluations, shrunk->budget);
+    const size_t length = strlen(out);
+    if (shrunk->minimal)
+      snprintf(out + length, size - length, "yes");
+    else
+      snprintf(out + length, size - length, "no (%s)", why_not[shrunk->cut]);
   } else if (shrunk->end == SF_SHRINK_DONE) {
     snprintf(out, size, "no: the budget is 0 trials, so the case was only run again");
   } else if (shrunk->end == SF_SHRINK_FLAKY) {

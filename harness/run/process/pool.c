@@ -125,6 +125,7 @@ static enum sf_status give_up(struct sf_pool *pool, int32_t i, const struct sf_p
   result.tag = job->tag;
   result.has_outcome = true;
   sf_outcome_of_lack(&result.outcome, &job->c);
+  result.outcome.lacked = true;
   snprintf(result.outcome.text, sizeof result.outcome.text, "the machine broke the connection to the process of the case %d times",
            process->lost);
   sf_process_stop(process);

@@ -32,6 +32,13 @@ enum sf_shrink_end {
   SF_SHRINK_DONE,        /* it failed so again; min and min_outcome are there */
 };
 
+/* Why shrinking ended before the case was minimal, if not for its budget. */
+enum sf_shrink_cut {
+  SF_SHRINK_CUT_NOT,
+  SF_SHRINK_CUT_TIME, /* shrink_until had passed */
+  SF_SHRINK_CUT_LACK, /* the machine had too little for a trial, several times in a row */
+};
+
 enum { SF_JOB_BLOCK_MAX = 16, SF_SCRIPT_TEXT = 65536, SF_JOB_SUSPECTS_MAX = 4 };
 
 /* How many perturbed runs judge a finding. */
@@ -84,8 +91,8 @@ struct sf_job_result {
   struct sf_outcome min_outcome;
   char script[SF_SCRIPT_TEXT]; /* frameworks: a program that shows a diagnosed finding (SHRINK: of min); "" when the worker writes none */
   int32_t evaluations, budget; /* SHRINK: trials that shrinking took, of at most so many */
-  bool minimal;                /* false: the budget or the time ran out first */
-  bool out_of_time;            /* SHRINK: shrink_until passed before min was minimal */
+  bool minimal;                /* false: it ended first, for the budget or for what cut says */
+  enum sf_shrink_cut cut;      /* SHRINK */
   bool is_explained;           /* SHRINK: without what a suspect needs, the case does not fail so; min is that suspect */
   bool is_suspects;            /* SHRINK: min is a suspect, by that or by shrinking: the contrast of that finding holds here too */
   char steps[SF_STEPS_TEXT];   /* SHRINK: its way (shrink_steps.h) */

@@ -226,6 +226,7 @@ bool sf_process_lacked(const struct sf_process *process, const char *where, stru
   const bool memory = !caught && sf_memory_kills() > process->kills;
   if (!memory && !sf_process_is_spent(process)) return false;
   sf_outcome_of_lack(outcome, &process->jobs[process->job_next].c);
+  outcome->lacked = memory;
   if (memory)
     snprintf(outcome->text, sizeof outcome->text, "out of memory: the system ended the process%s (fewer --jobs, or --max-memory)", where);
   else

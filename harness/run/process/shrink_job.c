@@ -6,9 +6,10 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-/* At most this many runs of a case may die, for a confirmation and for a candidate, and lack memory. */
-enum { CONFIRM_ATTEMPTS = 3, CANDIDATE_ATTEMPTS = 2, MEMORY_ATTEMPTS = 2 };
+/* At most this many runs of a case may die, for a confirmation and for a candidate, and lack something, with pauses between. */
+enum { CONFIRM_ATTEMPTS = 3, CANDIDATE_ATTEMPTS = 2, LACK_ATTEMPTS = 4, LACK_PAUSE_US = 50000 };
 
 #define TIME_IS_OVER "the time of the campaign is over"
 
@@ -20,11 +21,14 @@ struct shrink_loop {
   struct sf_case best;    /* that candidate */
   char *steps;            /* SF_STEPS_TEXT */
   int32_t trials;         /* of shrinking, run so far */
-  bool out_of_time;       /* shrink_until has passed */
+  enum sf_shrink_cut cut; /* why no further candidate is tried */
   enum sf_effort effort;  /* of candidates and of neighbours */
 };
 
-/* Runs c in the pool's process, and again if it lacked memory, which says nothing of the case; false when the pool itself failed.
+/* Whether the machine had too little for the run: that says nothing of the case. */
+static bool lacked(const struct sf_outcome *outcome) { return outcome->lacked || outcome->status == SF_ENOMEM; }
+
+/* Runs c in the pool's process, and again while the machine lacks something for it; false when the pool itself failed.
  * shrink_key: "", or the culprit to look for. script: NULL; or SF_SCRIPT_TEXT bytes for a framework's script, and the case is diagnosed
  * too. effort: as of a job. */
 static bool run_case(struct sf_pool *pool, const struct sf_case *c, const char *shrink_key, double deadline, enum sf_effort effort,
@@ -38,9 +42,10 @@ static bool run_case(struct sf_pool *pool, const struct sf_case *c, const char *
   job.deadline = deadline;
   job.c = *c;
   snprintf(job.shrink_key, sizeof job.shrink_key, "%s", shrink_key);
-  for (int attempt = 0; attempt < MEMORY_ATTEMPTS; attempt++) {
+  for (int attempt = 0; attempt < LACK_ATTEMPTS; attempt++) {
+    usleep((useconds_t)(attempt * LACK_PAUSE_US));
     if (sf_pool_run_job(pool, &job, &result) != SF_OK) return false;
-    if (!result.outcome.lacked_memory && result.outcome.status != SF_ENOMEM) break;
+    if (!lacked(&result.outcome)) break;
   }
   *outcome = result.outcome;
   if (script) memcpy(script, result.script, sizeof result.script);
@@ -51,15 +56,21 @@ static bool same_failure(const struct sf_outcome *outcome, const char *shrink_ke
   return outcome->status == SF_OK && outcome->verdict == SF_VERDICT_FINDING && sf_outcome_same_failure(outcome->shrink_key, shrink_key);
 }
 
-/* A process that crashes may have been killed from outside. So a crash is tried again in another process, unless the failure itself ends
- * processes. */
+/* Runs a candidate or a neighbour. A process that crashes may have been killed from outside, so a crash other than the finding's is tried
+ * again in another process. False: no process could be started. */
+static bool try_case(struct shrink_loop *loop, const struct sf_case *c, struct sf_outcome *outcome) {
+  for (int attempt = 0; attempt < CANDIDATE_ATTEMPTS; attempt++) {
+    if (!run_case(loop->pool, c, loop->job->shrink_key, loop->deadline, loop->effort, NULL, outcome)) return false;
+    const bool crashed = outcome->status == SF_OK && outcome->verdict == SF_VERDICT_FINDING && sf_class_cuts_off(outcome->cls);
+    if (!crashed || same_failure(outcome, loop->job->shrink_key)) break;
+  }
+  return true;
+}
+
 static bool fails_in_the_same_way(struct shrink_loop *loop, const struct sf_case *c) {
   struct sf_outcome outcome;
-  const bool ends_processes = sf_class_cuts_off(loop->last.cls);
-  for (int attempt = 0; attempt < CANDIDATE_ATTEMPTS; attempt++) {
-    if (!run_case(loop->pool, c, loop->job->shrink_key, loop->deadline, loop->effort, NULL, &outcome)) return false;
-    if (ends_processes || outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING || !sf_class_cuts_off(outcome.cls)) break;
-  }
+  if (!try_case(loop, c, &outcome)) return false;
+  if (lacked(&outcome)) loop->cut = SF_SHRINK_CUT_LACK;
   if (!same_failure(&outcome, loop->job->shrink_key)) return false;
   loop->last = outcome;
   return true;
@@ -67,8 +78,8 @@ static bool fails_in_the_same_way(struct shrink_loop *loop, const struct sf_case
 
 static bool still_fails(void *ctx, const struct sf_case *c) {
   struct shrink_loop *loop = ctx;
-  loop->out_of_time |= loop->job->shrink_until > 0 && sf_clock_seconds() >= loop->job->shrink_until;
-  if (loop->out_of_time) return false;
+  if (loop->job->shrink_until > 0 && sf_clock_seconds() >= loop->job->shrink_until) loop->cut = SF_SHRINK_CUT_TIME;
+  if (loop->cut != SF_SHRINK_CUT_NOT) return false;
   loop->trials++;
   const bool fails = fails_in_the_same_way(loop, c);
   sf_steps_note(loop->steps, &loop->best, c, fails);
@@ -95,8 +106,8 @@ static void shrink(struct shrink_loop *loop, const struct sf_pool_options *optio
   result->min_outcome = loop->last;
   result->evaluations += loop->trials - before;
   result->budget = loop->job->budget;
-  result->out_of_time = loop->out_of_time;
-  result->minimal = report.minimal && !loop->out_of_time;
+  result->cut = loop->cut;
+  result->minimal = report.minimal && loop->cut == SF_SHRINK_CUT_NOT;
 }
 
 /* End to end, an error below the noise level of its module is found only in a later module. In isolated mode a module has only the noise of
@@ -168,10 +179,12 @@ static bool ask(void *ctx, enum sf_contrast_answer *answer, const struct sf_case
   struct sf_outcome outcome;
   if (job->contrast_until > 0 && sf_clock_seconds() >= job->contrast_until)
     loop->cut = TIME_IS_OVER;
-  else if (!run_case(loop->shrink->pool, c, job->shrink_key, loop->shrink->deadline, loop->shrink->effort, NULL, &outcome))
+  else if (!try_case(loop->shrink, c, &outcome))
     loop->cut = "no process could be started";
   else if (outcome.status == SF_OK && outcome.verdict == SF_VERDICT_FINDING && outcome.cls == SF_CLASS_HANG)
     loop->cut = "a neighbour of the case hangs";
+  else if (lacked(&outcome))
+    loop->cut = "the machine lacked memory, processes or connections for a trial";
   if (loop->cut != NULL) return false;
   const bool fails = same_failure(&outcome, job->shrink_key) || (outcome.status == SF_OK && outcome.verdict == SF_VERDICT_FINDING &&
                                                                  sf_outcome_shown_has(outcome.shown, job->shrink_key));
@@ -200,7 +213,7 @@ static void contrast(struct shrink_loop *loop, const struct sf_pool_options *opt
   if (job->contrast == 0 || job->budget == 0) return;
   if (reason == NULL && sf_subject_of(&job->c)->table(&of, &job->c, options, SF_TABLE_CONTRAST) != SF_OK) return;
   enum sf_status status = SF_ENOMEM;
-  for (int attempt = 0; reason == NULL && status == SF_ENOMEM && attempt < MEMORY_ATTEMPTS; attempt++)
+  for (int attempt = 0; reason == NULL && status == SF_ENOMEM && attempt < LACK_ATTEMPTS; attempt++)
     status = sf_contrast_run(&found, &result->min, &job->c, &of.table, &asker, job->contrast);
   if (reason == NULL && status == SF_ENOMEM) reason = "there was no memory for it";
   if (reason != NULL)

@@ -22,6 +22,7 @@ static void excuse_start(const struct sf_case *c, struct sf_outcome *outcome) {
   char reason[sizeof outcome->text];
   memcpy(reason, outcome->text, sizeof reason);
   sf_outcome_of_lack(outcome, c);
+  outcome->lacked = true;
   snprintf(outcome->text, sizeof outcome->text, "the worker did not start again: %.400s", reason);
 }
 

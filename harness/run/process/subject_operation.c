@@ -183,7 +183,10 @@ static void run_range(struct sf_workbench *bench, const struct sf_job *job, stru
     result->has_outcome = true;
     outcome_from(&result->outcome, sf_op_of(lab->target, &c), &seen);
     if (i + 1 == end) return;
-    if (!sf_process_answer(bench->fd, result)) _exit(0);
+    if (!sf_process_answer(bench->fd, result)) {
+      bench->page->leaving = SF_LEAVING_UNREACHED;
+      _exit(0);
+    }
     begin_piece(bench, i + 1, result);
     start = sf_clock_seconds();
   }

@@ -192,7 +192,7 @@ void sf_outcome_excuse_memory(struct sf_outcome *outcome) {
   if (outcome->status != SF_ENOMEM) return;
   outcome->status = SF_OK;
   outcome->verdict = SF_VERDICT_INCONCLUSIVE;
-  outcome->lacked_memory = true;
+  outcome->lacked = true;
 }
 
 bool sf_outcome_as_expected(const struct sf_outcome *outcome, const struct sf_expect *expect) {

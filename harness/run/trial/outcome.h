@@ -31,7 +31,7 @@ enum { SF_FURTHER_MAX = 7, SF_SHOWN_TEXT = 3072 };
 struct sf_outcome {
   enum sf_status status; /* SF_OK, or why the harness could not judge the case; then nothing below holds but `text` */
   enum sf_verdict verdict;
-  bool lacked_memory;        /* of INCONCLUSIVE: another run may well have enough */
+  bool lacked;               /* of INCONCLUSIVE: the machine lacked something, such as memory; another run may well have it */
   enum sf_finding_class cls; /* of the finding that is told of, the first one unless sf_outcome_turn_to chose another; this and all below
                                 only when verdict is FINDING */
   enum sf_manner manner;     /* of a failure; else SF_MANNER_NONE */
@@ -96,7 +96,7 @@ static inline bool sf_class_cuts_off(enum sf_finding_class cls) { return cls == 
 /* Whether the run came to its end: it passed, or failed in a way that the process lived to tell. A crash, a hang, lack of memory, and a
  * case that was not run or could not be judged do not say whether another failure repeats. */
 bool sf_outcome_ran_to_its_end(const struct sf_outcome *outcome);
-/* SF_ENOMEM becomes INCONCLUSIVE, with lacked_memory: lack of memory says nothing about the code under test, and the next case may be
+/* SF_ENOMEM becomes INCONCLUSIVE, with lacked: lack of memory says nothing about the code under test, and the next case may be
  * smaller. Ranks that were broken stay broken. */
 void sf_outcome_excuse_memory(struct sf_outcome *outcome);
 /* Whether two shrink keys are of the same failure. The key of a framework's finding names the mode, since a finding that is counted in one

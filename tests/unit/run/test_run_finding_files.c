@@ -135,7 +135,7 @@ static void test_finding_report_tells_how_shrinking_ended(void **state) {
   (void)state;
   static struct sf_job_result ended[] = {
       {.end = SF_SHRINK_DONE, .evaluations = 30, .budget = 30},
-      {.end = SF_SHRINK_DONE, .evaluations = 9, .budget = 30, .out_of_time = true},
+      {.end = SF_SHRINK_DONE, .evaluations = 9, .budget = 30, .cut = SF_SHRINK_CUT_TIME},
       {.end = SF_SHRINK_DONE, .evaluations = 2, .is_explained = true},
       {.end = SF_SHRINK_DONE},
       {.end = SF_SHRINK_FLAKY},
