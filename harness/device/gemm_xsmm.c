@@ -81,8 +81,8 @@ static bool is_runnable(const void *code) {
   uintptr_t begin = 0, end = 0;
   char may[8], line[256];
   while (maps && !runnable && fgets(line, sizeof line, maps))
-    runnable = sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %7s", &begin, &end, may) == 3 && (uintptr_t)code >= begin &&
-               (uintptr_t)code < end && may[2] == 'x';
+    runnable = sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %7s", &begin, &end, may) == 3 && (uintptr_t)code >= begin && (uintptr_t)code < end &&
+               may[2] == 'x';
   if (maps) fclose(maps);
   return runnable;
 }

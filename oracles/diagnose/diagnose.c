@@ -234,6 +234,7 @@ static void conclude(struct sf_diagnosis *out, const struct sf_fit *fit) {
     else
       snprintf(sentence, sizeof sentence, "no simple cause explains the error");
   }
+  out->whole = fit->baseline;
   memcpy(out->text, sentence, sizeof out->text);
 }
 

@@ -23,6 +23,8 @@ enum slip {
   UNDER_ROOT,       /* epsilon is added under the root */
   EPSILON_EARLY,    /* .. or before the bias correction */
   BY_BETA1,         /* the second moment's bias is corrected as the first one's */
+  FIRST_LATER,      /* the first moment's bias is corrected as in the next step */
+  SECOND_LATER,     /* .. the second moment's */
   NO_FIRST_BIAS,    /* no bias correction of the first moment */
   NO_SECOND_BIAS,   /* .. or of the second one */
   BETAS_SWAPPED,
@@ -90,8 +92,8 @@ static bool add_change(double *out, const struct job *job, const struct way *way
   const float *weight = job->weights[job->own->id.step];
   const int64_t count = job->own->spec.shape.rows * job->own->spec.shape.cols;
   const double lr = (double)job->collector->c.train.lr_micro * 1e-6, decay_rate = way->slip == BARE_DECAY ? 1 : lr;
-  const double bias1 = way->slip == NO_FIRST_BIAS ? 1 : 1 - pow(beta_of(job, way, false), way->count),
-               bias2 = way->slip == NO_SECOND_BIAS ? 1 : 1 - pow(beta_of(job, way, true), way->count),
+  const double bias1 = way->slip == NO_FIRST_BIAS ? 1 : 1 - pow(beta_of(job, way, false), way->count + (way->slip == FIRST_LATER)),
+               bias2 = way->slip == NO_SECOND_BIAS ? 1 : 1 - pow(beta_of(job, way, true), way->count + (way->slip == SECOND_LATER)),
                bias = way->slip == BY_BETA1 ? bias1 : bias2, epsilon = way->slip == EPSILON_EARLY ? EPSILON / sqrt(bias) : EPSILON;
   if (weight == NULL || !moments(job, way)) return false;
   for (int64_t i = 0; i < count; i++) {
@@ -269,6 +271,8 @@ static void offer_slips(struct sf_related_list *list, const struct job *job, con
       {UNDER_ROOT, SF_DIAGNOSIS_SCALE, "Adam with epsilon under the square root", NULL},
       {EPSILON_EARLY, SF_DIAGNOSIS_SCALE, "Adam with epsilon added before the bias correction", NULL},
       {BY_BETA1, SF_DIAGNOSIS_SCALE, "Adam with the second moment corrected by beta1", NULL},
+      {FIRST_LATER, SF_DIAGNOSIS_SCALE, "Adam with the first moment's bias correction of the next step", NULL},
+      {SECOND_LATER, SF_DIAGNOSIS_SCALE, "Adam with the second moment's bias correction of the next step", NULL},
       {NO_FIRST_BIAS, SF_DIAGNOSIS_SCALE, "Adam without bias correction of the first moment", NULL},
       {NO_SECOND_BIAS, SF_DIAGNOSIS_SCALE, "Adam without bias correction of the second moment", NULL},
       {BETAS_SWAPPED, SF_DIAGNOSIS_SCALE, "Adam with beta1 and beta2 exchanged", NULL},

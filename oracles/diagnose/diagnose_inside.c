@@ -111,12 +111,18 @@ static void narrow_levels(struct sf_tensor_view *out, struct sf_fit *fit, const 
     if (rows->to[r] >= 0) levels[rows->to[r]] = fit->v->row_noise[r];
 }
 
+/* Whether it tells where the error is, and not why. */
+static bool is_only_place(const struct sf_diagnosis *best) {
+  return best->cls == SF_DIAGNOSIS_PART || (best->cls == SF_DIAGNOSIS_UNSYNCHRONISED && strcmp(best->cause, "replicas differ") == 0);
+}
+
 /* Diagnoses the kept lines; what explains them becomes the tensor's explanation, together with where they are. */
 static void explain_lines(struct sf_fit *fit, const struct lines *rows, const struct lines *cols) {
-  enum { ELEMENTS_MIN = 4 }; /* a value may be at fewer by chance */
+  enum { ELEMENTS_MIN = 4 }; /* a value may be at fewer by chance, a sum over ranks in fp32 hardly */
   const struct sf_tensor_view *v = fit->v;
   struct sf_tensor_view view = *v;
-  if (rows->kept * cols->kept < ELEMENTS_MIN || (rows->kept == rows->count && cols->kept == cols->count)) return;
+  const bool are_few = rows->kept * cols->kept < ELEMENTS_MIN;
+  if ((are_few && v->promised != SF_F32) || (rows->kept == rows->count && cols->kept == cols->count)) return;
   view.shape = (struct sf_shape){rows->kept, cols->kept};
   view.x = narrow_tensor(fit, v->x, v->shape.rows, rows, cols);
   view.fused = (struct sf_view_fused){0};
@@ -129,8 +135,13 @@ static void explain_lines(struct sf_fit *fit, const struct lines *rows, const st
   if (view.shard_count > 0) sf_fit_explain(&inside);
   fit->status = inside.status;
   if (fit->status != SF_OK || !sf_diagnosis_says_why(&inside.best) || !sf_fit_is_exact(inside.best.left)) return;
-  char where[sizeof fit->best.text] = "only some rows and columns are wrong";
-  if (fit->best.cls == SF_DIAGNOSIS_PART) memcpy(where, fit->best.text, sizeof where);
+  if (is_only_place(&inside.best) || (are_few && inside.best.cls != SF_DIAGNOSIS_MISSING_REDUCTION)) return;
+  char where[sizeof fit->best.text];
+  if (fit->best.cls == SF_DIAGNOSIS_PART)
+    memcpy(where, fit->best.text, sizeof where);
+  else
+    snprintf(where, sizeof where, "only %lld of %lld elements %s wrong", (long long)(rows->kept * cols->kept),
+             (long long)(rows->count * cols->count), rows->kept * cols->kept == 1 ? "is" : "are");
   fit->best = inside.best;
   snprintf(fit->best.text, sizeof fit->best.text, "%.190s; %.100s", inside.best.text, where);
 }
@@ -140,11 +151,13 @@ void sf_explain_inside(struct sf_fit *fit) {
   const struct sf_tensor_view *v = fit->v;
   struct lines rows, cols;
   double *row_errors, *col_errors;
-  if (fit->is_inside || v->is_norm || sf_diagnosis_says_why(&fit->best) || strcmp(fit->best.cause, "zeros") == 0) return;
+  const bool is_said = sf_diagnosis_says_why(&fit->best) && !is_only_place(&fit->best);
+  if (fit->is_inside || v->is_norm || is_said || strcmp(fit->best.cause, "zeros") == 0) return;
   if (!find_worst(fit, &row_errors, &col_errors)) return;
   if (!lines_alloc(&rows, fit, v->shape.rows) || !lines_alloc(&cols, fit, v->shape.cols)) return;
   const double allowed = WRONG * v->noise / sqrt((double)(v->shape.rows * v->shape.cols));
-  for (int way = 0; way < 3 && fit->status == SF_OK && !sf_diagnosis_says_why(&fit->best); way++) {
+  const struct sf_diagnosis place = fit->best;
+  for (int way = 0; way < 3 && fit->status == SF_OK && strcmp(fit->best.text, place.text) == 0; way++) {
     keep_all(&rows);
     keep_all(&cols);
     if (way != 1) keep_wrong(&cols, col_errors, allowed);

@@ -166,7 +166,18 @@ static enum sf_status pose(struct sf_diagnosis *out, const struct sf_slot *slot,
   p.view.is_norm = p.id.kind == SF_KIND_SCALAR && p.id.subject == SF_SCALAR_GRAD_NORM;
   p.view.related = list->at;
   p.view.related_count = list->count;
-  return list->status != SF_OK ? list->status : sf_diagnose_problem(out, &p);
+  if (list->status != SF_OK) return list->status;
+  const double of_adam = sf_factors.adam_rel * slot->expected->norm;
+  if (p.id.kind == SF_KIND_PARAM_DELTA && p.view.noise < of_adam) {
+    /* Replicas may differ by far less than what Adam makes of a mistake can be predicted. */
+    static const double FAR = 30; /* nearer than so many levels several mistakes fit */
+    const double of_replicas = p.view.noise;
+    p.view.noise = of_adam;
+    const enum sf_status status = sf_diagnose_problem(out, &p);
+    if (status != SF_OK || (sf_diagnosis_says_why(out) && out->cls != SF_DIAGNOSIS_UNSYNCHRONISED && out->whole > FAR)) return status;
+    p.view.noise = of_replicas;
+  }
+  return sf_diagnose_problem(out, &p);
 }
 
 /* Assembles whole shards from the ranges of one place, since explanations need whole shards. Elements that no rank holds stay zero. *count:

@@ -62,7 +62,7 @@ struct sf_numbers {
 enum { SF_CAUSE_TEXT = 128, SF_CULPABLE_TEXT = 720 };
 struct sf_diagnosis {
   enum sf_diagnosis_class cls;
-  double left;               /* of the error, in noise levels; of all of it when nothing fits */
+  double whole, left;        /* the error, and what the explanation leaves of it, in noise levels; the same when nothing fits */
   char text[320];            /* one sentence; "" = there is no diagnosis */
   char cause[SF_CAUSE_TEXT]; /* the mistake in a few words without ranks, layers and sizes, the same wherever it is made; "": the text
                                 tells at most by how much the tensor is wrong */

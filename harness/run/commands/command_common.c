@@ -12,6 +12,7 @@
 #include "harness/run/commands/commands.h"
 #include "harness/run/plugins/plugin_probe.h"
 #include "harness/run/process/subject.h"
+#include "harness/run/process/witness.h"
 #include "harness/run/support/json.h"
 #include "harness/run/trial/engine.h"
 #include "harness/run/trial/mutants.h"
@@ -490,11 +491,9 @@ void sf_campaign_options_clear(struct sf_campaign_options *options) {
 enum sf_status sf_common_run_one(struct sf_job *job, struct sf_job_result *result, const struct sf_case *c,
                                  const struct sf_common_flags *flags, const struct sf_pool_options *pool, struct sf_error *error) {
   memset(job, 0, sizeof *job);
-  job->kind = SF_JOB_RUN;
   job->deadline = (double)flags->deadline_ms / 1000;
-  job->diagnose = true;
   job->c = *c;
-  const enum sf_status status = sf_pool_run_one(pool, job, result);
+  const enum sf_status status = sf_diagnose_one(pool, job, result);
   if (status != SF_OK) sf_pool_failure_text(error->text, sizeof error->text, pool, status);
   return status;
 }

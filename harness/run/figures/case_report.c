@@ -3,6 +3,7 @@
 #include "harness/base/sinks.h"
 #include "harness/run/figures/figures.h"
 #include "harness/run/process/subject.h"
+#include "harness/run/process/witness.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,11 +29,9 @@ enum sf_status sf_case_show(struct sf_evidence *evidence, struct sf_outcome *out
                             const struct sf_pool_options *pool, struct sf_error *error) {
   static struct sf_job_result result;
   struct sf_pool_options single = *pool;
-  job->kind = SF_JOB_RUN;
-  job->diagnose = true;
   single.processes = 1;
   single.evidence = pool->launcher ? NULL : tmpfile();
-  const enum sf_status status = sf_pool_run_one(&single, job, &result);
+  const enum sf_status status = sf_diagnose_one(&single, job, &result);
   if (status != SF_OK) {
     sf_pool_failure_text(error->text, sizeof error->text, &single, status);
   } else {

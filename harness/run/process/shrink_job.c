@@ -3,6 +3,7 @@
 #include "harness/base/system/clock.h"
 #include "harness/run/framework/framework.h"
 #include "harness/run/process/subject.h"
+#include "harness/run/process/witness.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -135,10 +136,10 @@ static bool diagnose(struct shrink_loop *loop, const struct sf_pool_options *opt
   if (result->min_outcome.cls == SF_CLASS_HANG || sf_class_cuts_off(result->min_outcome.cls)) return true;
   if (options->launcher && sf_outcome_breaks_ranks(&result->min_outcome)) return true;
   if (!run_case(loop->pool, &result->min, loop->job->shrink_key, loop->deadline, SF_EFFORT_THOROUGH, result->script, &outcome)) return true;
-  if (same_failure(&outcome, loop->job->shrink_key))
-    result->min_outcome = outcome;
-  else
-    return !sf_outcome_ran_to_its_end(&outcome);
+  if (!same_failure(&outcome, loop->job->shrink_key)) return !sf_outcome_ran_to_its_end(&outcome);
+  const struct sf_job shown = {.c = result->min, .diagnose = true, .deadline = loop->deadline};
+  sf_diagnosis_confirm(&outcome, options, &shown);
+  result->min_outcome = outcome;
   return true;
 }
 

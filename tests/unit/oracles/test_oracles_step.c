@@ -66,9 +66,15 @@ static void test_judge_wrong_change_of_a_weight_is_named(void **state) {
   }
 }
 
-/* One step of Adam in double, with whatever bias correction and so many times the weight decay. */
-static void adam_step(struct tensor *delta, const struct tensor *grad, const struct sf_catalog *catalog, double clip, int t,
-                      double decays) {
+/* The first step of Adam in double, with bias corrections of whatever steps and so many times the weight decay; decays_all: parameters that
+ * have none get it too. */
+struct adam {
+  int of_m, of_v;
+  double decays;
+  bool decays_all;
+};
+
+static void adam_step(struct tensor *delta, const struct tensor *grad, const struct sf_catalog *catalog, double clip, struct adam adam) {
   const struct sf_train *train = &catalog->logical.train;
   const struct sf_param *param = &catalog->params[delta->id.subject];
   const double beta1 = (double)train->beta1_milli / 1000, beta2 = (double)train->beta2_milli / 1000;
@@ -77,8 +83,9 @@ static void adam_step(struct tensor *delta, const struct tensor *grad, const str
     float master;
     sf_fill_range(&master, &fill, i, 1);
     const double g = clip * (double)grad->values[i], m = (1 - beta1) * g, v = (1 - beta2) * g * g;
-    const double decay = param->decayed ? decays * (double)train->weight_decay_milli / 1000 * (double)master : 0;
-    const double update = (double)train->lr_micro * 1e-6 * (m / (1 - pow(beta1, t)) / (sqrt(v / (1 - pow(beta2, t))) + 1e-8) + decay);
+    const double decay = param->decayed || adam.decays_all ? adam.decays * (double)train->weight_decay_milli / 1000 * (double)master : 0;
+    const double update =
+        (double)train->lr_micro * 1e-6 * (m / (1 - pow(beta1, adam.of_m)) / (sqrt(v / (1 - pow(beta2, adam.of_v))) + 1e-8) + decay);
     delta->values[i] = (float)((double)master - update) - master;
   }
 }
@@ -93,7 +100,8 @@ static void test_judge_bias_correction_of_the_second_step_is_found_in_every_chan
     for (int32_t i = 0; i < t.candidate.count; i++) {
       struct tensor *delta = &t.candidate.tensors[i];
       if (delta->id.kind != SF_KIND_PARAM_DELTA) continue;
-      adam_step(delta, tensor_at(&t.candidate, SF_KIND_MAIN_GRAD, delta->id.subject, 0, 0), t.catalog, clip, correction, 1);
+      adam_step(delta, tensor_at(&t.candidate, SF_KIND_MAIN_GRAD, delta->id.subject, 0, 0), t.catalog, clip,
+                (struct adam){correction, correction, 1, false});
       const struct tensor *after = tensor_at(&t.candidate, SF_KIND_PARAM, delta->id.subject, 1, 0);
       const struct sf_fill fill = sf_fill_for_param(t.catalog, delta->id.subject, 0);
       sf_fill_range(after->values, &fill, 0, after->count);
@@ -112,8 +120,7 @@ static void test_judge_bias_correction_of_the_second_step_is_found_in_every_chan
 
 /* clips: the gradients are multiplied by so many times the clip factor. The weight follows the change, so that the change alone is to
  * blame. */
-static void diagnose_change(const char *words, int step, int correction, double decays, double clips, enum sf_diagnosis_class cls,
-                            const char *text) {
+static void diagnose_change(const char *words, int step, struct adam adam, double clips, enum sf_diagnosis_class cls, const char *text) {
   struct trial t;
   struct sf_diagnosis diagnosis;
   trial_open(&t, words);
@@ -122,7 +129,7 @@ static void diagnose_change(const char *words, int step, int correction, double 
   const struct tensor *grad = tensor_at(&t.candidate, SF_KIND_MAIN_GRAD, delta->id.subject, step, 0),
                       *after = tensor_at(&t.candidate, SF_KIND_PARAM, delta->id.subject, step + 1, 0);
   const float *right = sf_expectations_find(t.expectations, delta->id)->x;
-  adam_step(delta, grad, t.catalog, clips * clip, correction, decays);
+  adam_step(delta, grad, t.catalog, clips * clip, adam);
   for (int64_t k = 0; k < after->count; k++) after->values[k] += delta->values[k] - right[k];
   trial_judge(&t);
   const struct sf_finding *finding = assert_first_at(&t, SF_CLASS_TOLERANCE, delta);
@@ -136,10 +143,32 @@ static void diagnose_change(const char *words, int step, int correction, double 
 static void test_diagnose_changes_are_named_by_adams_mistakes(void **state) {
   (void)state;
 #define DECAYED STEP_CASE ISOLATED "train.weight_decay_milli=1000 train.lr_micro=1000 "
-  diagnose_change(DECAYED, 0, 2, 1, 1, SF_DIAGNOSIS_SCALE, "correction of the next step");
-  diagnose_change(DECAYED, 0, 1000000, 1, 1, SF_DIAGNOSIS_SCALE, "without bias correction");
-  diagnose_change(DECAYED, 0, 1, 0, 1, SF_DIAGNOSIS_REPEATED_TERM, "without weight decay");
-  diagnose_change(DECAYED, 0, 1, 2, 1, SF_DIAGNOSIS_REPEATED_TERM, "twice the weight decay");
+  diagnose_change(DECAYED, 0, (struct adam){2, 2, 1, false}, 1, SF_DIAGNOSIS_SCALE, "Adam's bias correction of the next step");
+  diagnose_change(DECAYED, 0, (struct adam){2, 1, 1, false}, 1, SF_DIAGNOSIS_SCALE, "first moment's bias correction of the next step");
+  diagnose_change(DECAYED, 0, (struct adam){1, 2, 1, false}, 1, SF_DIAGNOSIS_SCALE, "second moment's bias correction of the next step");
+  diagnose_change(DECAYED, 0, (struct adam){1000000, 1000000, 1, false}, 1, SF_DIAGNOSIS_SCALE, "without bias correction");
+  diagnose_change(DECAYED, 0, (struct adam){1, 1, 0, false}, 1, SF_DIAGNOSIS_REPEATED_TERM, "without weight decay");
+  diagnose_change(DECAYED, 0, (struct adam){1, 1, 2, false}, 1, SF_DIAGNOSIS_REPEATED_TERM, "twice the weight decay");
+}
+
+/* Replicas that differ: what the wrong one did can be predicted less closely than they have to agree. */
+static void test_diagnose_replica_that_decays_a_norm_is_named(void **state) {
+  (void)state;
+  struct trial t;
+  struct sf_diagnosis diagnosis;
+  trial_open(&t, DECAYED);
+  const double clip = (double)scalar_tensor(&t.candidate, SF_SCALAR_CLIP, 0)->values[0];
+  struct tensor *delta = param_tensor(&t.candidate, SF_KIND_PARAM_DELTA, SF_MODULE_INPUT_LAYERNORM, 0, 0);
+  const float *right = sf_expectations_find(t.expectations, delta->id)->x;
+  adam_step(delta, tensor_at(&t.candidate, SF_KIND_MAIN_GRAD, delta->id.subject, 0, 0), t.catalog, clip, (struct adam){1, 1, 1, true});
+  trial_judge(&t);
+  struct sf_finding finding = *assert_first_at(&t, SF_CLASS_TOLERANCE, delta);
+  finding.cls = SF_CLASS_CONFLICT;
+  const struct sf_shard_map whole = sf_shard_map_whole(delta->spec.shape);
+  const struct sf_diagnosis_shard shards[2] = {{.rank = 0, .map = whole, .data = right}, {.rank = 1, .map = whole, .data = delta->values}};
+  assert_int_equal(sf_diagnose_finding(&diagnosis, NULL, t.collector, &finding, shards, 2), SF_OK);
+  if (strstr(diagnosis.text, "a change with weight decay, which this parameter has none of") == NULL) fail_msg("%s", diagnosis.text);
+  trial_close(&t);
 }
 
 /* Adam all but divides a constant factor of its gradients out again: what is left shows where they are near its epsilon, in some elements
@@ -147,8 +176,8 @@ static void test_diagnose_changes_are_named_by_adams_mistakes(void **state) {
 static void test_diagnose_another_clip_factor_is_named(void **state) {
   (void)state;
 #define CLIPPED SMALL_MODEL ISOLATED "train.clip_milli=1 train.steps=1 layout.tp=2 "
-  diagnose_change(CLIPPED, 0, 1, 1, 0.5, SF_DIAGNOSIS_SCALE, "counted the squares of all parameters 4 times)");
-  diagnose_change(CLIPPED, 0, 1, 1, 0.001, SF_DIAGNOSIS_SCALE, "Adam with gradients times");
+  diagnose_change(CLIPPED, 0, (struct adam){1, 1, 1, false}, 0.5, SF_DIAGNOSIS_SCALE, "counted the squares of all parameters 4 times)");
+  diagnose_change(CLIPPED, 0, (struct adam){1, 1, 1, false}, 0.001, SF_DIAGNOSIS_SCALE, "Adam with gradients times");
 }
 
 static bool is_embedding(const struct sf_param *p) { return strcmp(p->name, "embedding.word_embeddings.weight") == 0; }
@@ -181,15 +210,16 @@ static double clips_without_clipping(const char *words) {
 
 static void test_diagnose_gradients_that_are_not_clipped_are_named(void **state) {
   (void)state;
-  diagnose_change(CLIPPED, 0, 1, 1, clips_without_clipping(CLIPPED), SF_DIAGNOSIS_SCALE, "Adam with gradients that are not clipped");
+  diagnose_change(CLIPPED, 0, (struct adam){1, 1, 1, false}, clips_without_clipping(CLIPPED), SF_DIAGNOSIS_SCALE,
+                  "Adam with gradients that are not clipped");
 }
 
 static void test_diagnose_norm_without_a_group_of_parameters_is_named(void **state) {
   (void)state;
-  diagnose_change(CLIPPED, 0, 1, 1, clips_without(CLIPPED, is_embedding), SF_DIAGNOSIS_SCALE,
+  diagnose_change(CLIPPED, 0, (struct adam){1, 1, 1, false}, clips_without(CLIPPED, is_embedding), SF_DIAGNOSIS_SCALE,
                   "as if the norm left out the squares of the word embedding");
 #define CLIPPED_EXPERTS CLIPPED "layout.sp=on moe.experts=2 moe.shared_ffn=16 "
-  diagnose_change(CLIPPED_EXPERTS, 0, 1, 1, clips_without(CLIPPED_EXPERTS, is_expert), SF_DIAGNOSIS_SCALE,
+  diagnose_change(CLIPPED_EXPERTS, 0, (struct adam){1, 1, 1, false}, clips_without(CLIPPED_EXPERTS, is_expert), SF_DIAGNOSIS_SCALE,
                   "as if the norm left out the squares of the experts");
 }
 
@@ -362,6 +392,7 @@ int main(void) {
       cmocka_unit_test(test_diagnose_norm_without_a_group_of_parameters_is_named),
       cmocka_unit_test(test_diagnose_traced_norm_without_a_group_of_parameters_is_named),
       cmocka_unit_test(test_diagnose_changes_are_named_by_adams_mistakes),
+      cmocka_unit_test(test_diagnose_replica_that_decays_a_norm_is_named),
       cmocka_unit_test(test_judge_weight_that_is_not_master_plus_change_is_exact),
       cmocka_unit_test(test_judge_stale_weight_after_the_step_is_exact),
       cmocka_unit_test(test_judge_frozen_weight_that_moves_is_exact),
