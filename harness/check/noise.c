@@ -1,8 +1,10 @@
 #include "harness/check/noise.h"
 
+#include "harness/base/alloc.h"
 #include "harness/base/hash.h"
 #include "harness/check/blocks.h"
 #include "harness/check/kernel.h"
+#include "harness/spec/json.h"
 #include "oracles/judge/judge.h"
 #include "oracles/noise/norms.h"
 
@@ -20,7 +22,10 @@ static enum sf_status read_metadata(struct sf_noise_file *noise, const char *pat
   const char *text = sf_st_meta(&noise->file.file, "shardfuzz"), *mode = NULL;
   json_int_t format = 0, draws = 0;
   double widening = 1;
-  json_t *root = text == NULL ? NULL : json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+  json_error_t where;
+  json_t *root = NULL;
+  const uint64_t failures = sf_alloc_failures();
+  if (text != NULL && sf_json_read(&root, text, strlen(text), JSON_REJECT_DUPLICATES, &where) != SF_OK) root = NULL;
   const bool good =
       json_unpack(root, "{s:I, s:I, s?F, s?s}", "format", &format, "draws", &draws, "widening", &widening, "mode", &mode) == 0 &&
       draws >= 0;
@@ -32,6 +37,7 @@ static enum sf_status read_metadata(struct sf_noise_file *noise, const char *pat
     noise->isolated = mode != NULL && strcmp(mode, "isolated") == 0;
   }
   json_decref(root);
+  if (sf_alloc_failures() != failures) return sf_error_set(error, SF_ENOMEM, "%s: out of memory", path);
   if (!good) return sf_error_set(error, SF_EINPUT, "%s: no metadata \"shardfuzz\" of a noise file; shardfuzz noise makes one", path);
   if (format < FORMAT_MIN || format > FORMAT)
     return sf_error_set(error, SF_EINPUT, "%s: format %lld; this program reads formats %d to %d", path, (long long)format, FORMAT_MIN,

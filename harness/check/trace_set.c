@@ -1,6 +1,7 @@
 #include "harness/check/trace_set.h"
 
 #include "harness/base/hash.h"
+#include "harness/spec/json.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -266,17 +267,15 @@ static enum sf_status read_groups(const struct reading *r, json_t *groups) {
 }
 
 static enum sf_status read_metadata(struct reading *r, const struct sf_st_file *file) {
-  json_error_t json_error;
+  json_error_t where;
   const char *key, *text = sf_st_meta(file, "shardfuzz");
-  json_t *value;
+  json_t *value, *root = NULL;
   if (text == NULL) return sf_error_set(r->error, SF_EINPUT, "%s: no metadata \"shardfuzz\"", r->path);
-  json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &json_error);
-  if (root == NULL) {
-    const bool memory = json_error_code(&json_error) == json_error_out_of_memory;
-    return sf_error_set(r->error, memory ? SF_ENOMEM : SF_EINPUT, "%s: metadata \"shardfuzz\": %s (byte %d)", r->path, json_error.text,
-                        json_error.position);
-  }
-  enum sf_status status = read_numbers(r, root);
+  enum sf_status status = sf_json_read(&root, text, strlen(text), JSON_REJECT_DUPLICATES, &where);
+  if (status == SF_ENOMEM) return sf_error_set(r->error, status, "%s: metadata \"shardfuzz\": out of memory", r->path);
+  if (status != SF_OK)
+    return sf_error_set(r->error, status, "%s: metadata \"shardfuzz\": %s (byte %d)", r->path, where.text, where.position);
+  status = read_numbers(r, root);
   if (status == SF_OK) status = read_groups(r, json_object_get(root, "groups"));
   json_t *tensors = json_object_get(root, "tensors");
   if (status == SF_OK && !json_is_object(tensors)) status = sf_error_set(r->error, SF_EINPUT, "%s: tensors is not an object", r->path);

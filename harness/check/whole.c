@@ -2,6 +2,7 @@
 
 #include "harness/base/bytes.h"
 #include "harness/check/blocks.h"
+#include "harness/spec/json.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -51,7 +52,7 @@ static char *metadata_text(const struct writing *w) {
     if (w->is_whole[i]) good = json_object_set_new(tensors, w->set->tensors[i].text, json_object()) == 0;
   json_t *root = json_pack("{s:i, s:i, s:i, s:s, s:o}", "format", 1, "rank", 0, "ranks", 1, "mode", w->set->isolated ? "isolated" : "e2e",
                            "tensors", tensors);
-  char *text = good && root != NULL ? json_dumps(root, JSON_COMPACT) : NULL;
+  char *text = good && root != NULL ? sf_json_dump(root, JSON_COMPACT) : NULL;
   json_decref(root);
   return text;
 }
@@ -68,7 +69,7 @@ static enum sf_status lay_out(struct writing *w, const char *path) {
   }
   if (status == SF_OK) status = sf_st_writer_meta(writer, "shardfuzz", text);
   status = sf_st_writer_lay_out(writer, status, &w->file, &w->layout, path, w->error);
-  free(text);
+  sf_free(text);
   sf_st_writer_destroy(writer);
   return status;
 }

@@ -3,6 +3,7 @@
 #include "harness/base/bytes.h"
 #include "harness/base/reals.h"
 #include "harness/spec/case_internal.h"
+#include "harness/spec/json.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -49,9 +50,9 @@ static enum sf_mode read_mode(const json_t *object) {
 
 enum sf_status sf_case_set_framework(struct sf_case *c, const char *json, struct sf_error *error) {
   struct sf_layout layout = c->layout;
-  json_error_t wrong;
-  json_set_alloc_funcs(sf_alloc, sf_free);
-  json_t *object = json_loads(json, JSON_REJECT_DUPLICATES, &wrong);
+  json_error_t where;
+  json_t *object = NULL;
+  if (sf_json_read(&object, json, strlen(json), JSON_REJECT_DUPLICATES, &where) == SF_ENOMEM) return SF_ENOMEM;
   if (!json_is_object(object)) {
     json_decref(object);
     return sf_error_set(error, SF_EINPUT, "framework: expected an object");

@@ -5,6 +5,7 @@
 #include "harness/base/nearest.h"
 #include "harness/base/utf8.h"
 #include "harness/spec/case_internal.h"
+#include "harness/spec/json.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -252,20 +253,11 @@ static enum sf_status read_document(struct sf_case *c, json_t *root, struct sf_e
   return sf_case_validate(c, error);
 }
 
-/* Jansson takes some failed allocations for syntax errors and others not at all (a long number then loses digits), so they are
- * counted from outside. */
-static json_t *parse(enum sf_status *status, const char *json, size_t size_bytes, const char *name, struct sf_error *error) {
-  json_error_t detail = {0};
-  json_set_alloc_funcs(sf_alloc, sf_free);
-  const uint64_t failures = sf_alloc_failures();
-  json_t *root = json_loadb(json, size_bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &detail);
-  if (sf_alloc_failures() != failures) {
-    json_decref(root);
-    *status = sf_error_set(error, SF_ENOMEM, "%s: out of memory", name);
-    return NULL;
-  }
-  if (root == NULL) *status = sf_error_set(error, SF_EINPUT, "%s: line %d column %d: %s", name, detail.line, detail.column, detail.text);
-  return root;
+static enum sf_status parse(json_t **root, const char *json, size_t size_bytes, const char *name, struct sf_error *error) {
+  json_error_t where;
+  const enum sf_status status = sf_json_read(root, json, size_bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
+  if (status == SF_ENOMEM) return sf_error_set(error, status, "%s: out of memory", name);
+  return status == SF_OK ? SF_OK : sf_error_set(error, status, "%s: line %d column %d: %s", name, where.line, where.column, where.text);
 }
 
 enum sf_status sf_case_from_json(struct sf_case *out, const char *json, size_t size_bytes, const char *name, struct sf_error *error) {
@@ -273,9 +265,9 @@ enum sf_status sf_case_from_json(struct sf_case *out, const char *json, size_t s
     return sf_error_set(error, SF_EINPUT, "%s: %zu bytes, more than the limit of %d", name, size_bytes, CASE_LIMIT_BYTES);
   struct sf_error reason = {0};
   struct sf_case c;
-  enum sf_status status = SF_OK;
-  json_t *root = parse(&status, json, size_bytes, name, error);
-  if (root == NULL) return status;
+  json_t *root = NULL;
+  enum sf_status status = parse(&root, json, size_bytes, name, error);
+  if (status != SF_OK) return status;
   sf_case_init(&c);
   status = read_document(&c, root, &reason);
   if (status == SF_OK)

@@ -3,6 +3,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
+#include "harness/spec/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +20,7 @@ static const size_t file_limit_bytes = (size_t)1 << 40;
 struct reader {
   const char *name;
   struct sf_error *error;
-  const unsigned char *data; /* what follows the header; NULL: it stays in the file */
+  const unsigned char *data;            /* what follows the header; NULL: it stays in the file */
   int64_t data_offset, data_size_bytes; /* of it in the file */
 };
 
@@ -177,15 +178,13 @@ static enum sf_status header_size(int64_t *out, const unsigned char *first, uint
 
 /* Fills file, which is the caller's to destroy on failure too. */
 static enum sf_status parse_header(struct sf_st_file *file, const struct reader *r, const char *text, int64_t header_bytes) {
-  json_error_t json_error;
+  json_error_t where;
+  json_t *header = NULL;
   if (header_bytes == 0 || text[0] != '{') return sf_error_set(r->error, SF_EINPUT, "%s: the header does not begin with {", r->name);
-  json_t *header = json_loadb(text, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &json_error);
-  if (header == NULL) {
-    const bool no_memory = json_error_code(&json_error) == json_error_out_of_memory;
-    return sf_error_set(r->error, no_memory ? SF_ENOMEM : SF_EINPUT, "%s: header: %s (byte %d)", r->name, json_error.text,
-                        json_error.position);
-  }
-  const enum sf_status status = read_header(file, r, header);
+  enum sf_status status = sf_json_read(&header, text, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &where);
+  if (status == SF_ENOMEM) return sf_error_set(r->error, status, "%s: header: out of memory", r->name);
+  if (status != SF_OK) return sf_error_set(r->error, status, "%s: header: %s (byte %d)", r->name, where.text, where.position);
+  status = read_header(file, r, header);
   json_decref(header);
   return status;
 }

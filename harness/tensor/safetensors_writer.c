@@ -1,5 +1,6 @@
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
+#include "harness/spec/json.h"
 #include "harness/tensor/safetensors.h"
 
 #include <jansson.h>
@@ -140,7 +141,7 @@ static char *header_text(const struct sf_st_writer *writer, const char **repeate
     at += (int64_t)tensor->size_bytes;
   }
   *data_bytes = at;
-  text = json_dumps(header, JSON_COMPACT | JSON_PRESERVE_ORDER);
+  text = sf_json_dump(header, JSON_COMPACT | JSON_PRESERVE_ORDER);
 done:
   json_decref(header);
   return text;
@@ -156,13 +157,6 @@ static unsigned char *header_image(const char *text, int64_t data_bytes, size_t 
   memset(image + 8 + length, ' ', padded - length);
   *header_bytes = 8 + padded;
   return image;
-}
-
-/* Texts of Jansson are released by the function it was told to use. */
-static void jansson_free(char *text) {
-  json_free_t release;
-  json_get_alloc_funcs(NULL, &release);
-  release(text);
 }
 
 /* with_data: memory behind the header for all values. */
@@ -181,7 +175,7 @@ static enum sf_status make_image(struct sf_st_writer *writer, struct sf_bytes *h
     status = sf_error_set(error, SF_ENOMEM, "%s: no memory to write it", path);
   else
     *header = (struct sf_bytes){.data = image, .size_bytes = header_bytes};
-  jansson_free(text);
+  sf_free(text);
   return status;
 }
 

@@ -64,12 +64,12 @@ class Trial:
         except (sqlite3.Error, OSError) as error:
             self.unreadable = str(error)
         # Cases that a fault may change: want of memory, disk or connections leaves one inconclusive, and a process that ends once in the middle of one is a finding that
-        # does not come again. So is, to a campaign, a framework's rank whose connection broke, to the program or to another rank.
+        # does not come again. So is, to a campaign, the rank of a framework or a launched set whose connection broke, to the program or to another rank.
         self.lacks = any(fault.get("effect") in LIMITS for fault in plan.faults)
         self.is_cut_off = any(map(is_endless, plan.faults))
         may = {"INCONCLUSIVE"} if self.lacks or self.is_cut_off else set()
         once = {"flaky", "crash"} if self.is_cut_off else {"flaky"}  # without connections nobody can confirm a crash
-        ending = any(fault.get("signal", fault.get("effect")) in ENDING or (plan.way == "framework" and breaks_connection(fault)) for fault in plan.faults)
+        ending = any(fault.get("signal", fault.get("effect")) in ENDING or (plan.way in ("framework", "launched") and breaks_connection(fault)) for fault in plan.faults)
         rows = self.books.rows if self.books else {}
         self.limited = {index for index, row in rows.items() if row != expected.rows.get(index) and (row[0] in may or (ending and row[1] in once))}
 

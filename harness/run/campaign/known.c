@@ -4,6 +4,7 @@
 #include "harness/base/bytes.h"
 #include "harness/base/nearest.h"
 #include "harness/run/process/subject.h"
+#include "harness/spec/json.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -12,12 +13,8 @@
 enum { KNOWN_FILE_BYTES_MAX = 16 << 20 };
 
 static enum sf_status read_case(struct sf_known_entry *entry, json_t *value, const char *path, struct sf_error *error) {
-  const uint64_t failures = sf_alloc_failures();
-  char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-  if (!text || sf_alloc_failures() != failures) {
-    sf_free(text);
-    return sf_error_set(error, SF_ENOMEM, "%s: out of memory", path);
-  }
+  char *text = sf_json_dump(value, JSON_COMPACT | JSON_ENCODE_ANY);
+  if (!text) return sf_error_set(error, SF_ENOMEM, "%s: out of memory", path);
   const enum sf_status status = sf_case_from_json(&entry->c, text, strlen(text), path, error);
   sf_free(text);
   entry->has_case = status == SF_OK;
@@ -71,17 +68,14 @@ enum sf_status sf_known_read(struct sf_known *out, const char *path, struct sf_e
   json_error_t where;
   enum sf_status status = sf_bytes_read_file(&bytes, path, KNOWN_FILE_BYTES_MAX, error);
   if (status != SF_OK) return status == SF_EIO ? SF_EINPUT : status;
-  /* Jansson reports some failed allocations as syntax errors and ignores others, so they are counted here. */
-  json_set_alloc_funcs(sf_alloc, sf_free);
-  const uint64_t failures = sf_alloc_failures();
-  json_t *root = json_loadb((const char *)bytes.data, bytes.size_bytes, JSON_REJECT_DUPLICATES, &where);
-  if (sf_alloc_failures() != failures) {
-    status = sf_error_set(error, SF_ENOMEM, "%s: out of memory", path);
-  } else if (root) {
+  json_t *root = NULL;
+  status = sf_json_read(&root, (const char *)bytes.data, bytes.size_bytes, JSON_REJECT_DUPLICATES, &where);
+  if (status == SF_OK)
     status = read_array(out, root, path, error);
-  } else {
-    status = sf_error_set(error, SF_EINPUT, "%s: line %d: %s", path, where.line, where.text);
-  }
+  else if (status == SF_ENOMEM)
+    status = sf_error_set(error, status, "%s: out of memory", path);
+  else
+    status = sf_error_set(error, status, "%s: line %d: %s", path, where.line, where.text);
   json_decref(root);
   sf_bytes_destroy(&bytes);
   return status;

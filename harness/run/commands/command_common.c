@@ -221,6 +221,7 @@ enum sf_status sf_common_pool(struct sf_pool_options *out, const struct sf_commo
   out->device = (enum sf_device_kind)flags->device;
   out->launch_ranks = ranks;
   out->nccl = flags->backend == SF_BACKEND_NCCL;
+  out->stop = &sf_interrupted;
   out->max_memory = (double)flags->max_memory_mib * (1 << 20);
   if (out->max_memory == 0 && flags->backend == SF_BACKEND_SIM && !flags->launcher)
     out->max_memory = sf_memory_available() / (out->processes * sf_local_size());

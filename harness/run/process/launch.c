@@ -17,6 +17,7 @@
 #include "targets/plugin/plugin_target.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,9 +147,11 @@ static enum sf_status start_in(const char *folder, struct sf_process *process, c
   process->launched = true;
   const pid_t pid = sf_process_fork(process, true, &fd);
   if (pid == 0) relay_main(fd, process->page, options, folder, page_path);
-  if (pid > 0 && sf_fd_read(process->fd, &ready, sizeof ready)) return SF_OK;
+  struct sf_wait wait = {.seconds = INFINITY, .stop = options->stop}; /* the relay gives up by itself */
+  const enum sf_waited waited = pid > 0 ? sf_wait_for(&wait, process->fd, POLLIN) : SF_WAIT_LATE;
+  if (waited == SF_WAIT_READY && sf_fd_read(process->fd, &ready, sizeof ready)) return SF_OK;
   sf_process_stop(process);
-  return SF_EIO;
+  return waited == SF_WAIT_STOPPED ? SF_ECANCELLED : SF_EIO;
 }
 
 enum sf_status sf_launch_start(struct sf_process *process, const struct sf_pool_options *options) {

@@ -72,7 +72,7 @@ static enum sf_status send_jobs(struct sf_pool *pool, int32_t i) {
   for (int attempt = 0; attempt < START_ATTEMPTS; attempt++) {
     if (!process->pid) {
       const enum sf_status status = sf_process_start(process, &pool->options, for_shrinking);
-      if (status == SF_ENOMEM || status == SF_EUSAGE) return status;
+      if (status == SF_ENOMEM || status == SF_EUSAGE || status == SF_ECANCELLED) return status;
       if (status != SF_OK) continue;
     }
     sf_process_set_off(process);
@@ -235,7 +235,7 @@ enum sf_status sf_pool_run(struct sf_pool *pool, const struct sf_pool_client *cl
   }
   drop_jobs(pool, client);
   sf_free(fds);
-  return status;
+  return status == SF_ECANCELLED ? SF_OK : status;
 }
 
 void sf_pool_failure_text(char *out, size_t out_size, const struct sf_pool_options *options, enum sf_status status) {

@@ -12,6 +12,7 @@
 #include "harness/run/process/shrink_steps.h"
 #include "harness/run/trial/outcome.h"
 
+#include <signal.h>
 #include <stdio.h>
 
 struct sf_chunk_log;
@@ -117,6 +118,7 @@ struct sf_pool_options {
   struct sf_chunk_log *record; /* NULL, or a shared log where simulated ranks leave what they traced; for one process */
   FILE *evidence;              /* NULL, or a file where a process leaves what a diagnosed job showed (evidence.h); for one process */
   FILE *table;                 /* NULL, or where a process prints the table of every tensor (table.h) */
+  const volatile sig_atomic_t *stop; /* NULL, or once it is set nobody waits for a launcher that starts ranks */
 };
 
 struct sf_pool;
@@ -135,7 +137,7 @@ struct sf_pool_client {
   bool (*tick)(void *ctx);
 };
 /* Works until next has nothing left and all jobs are done, or tick says stop; then it hands to done the cases that passed in unfinished
- * ranges. SF_EIO, SF_ENOMEM: processes could not be started. */
+ * ranges. A launcher that is stopped while it starts ranks counts as the latter. SF_EIO, SF_ENOMEM: processes could not be started. */
 enum sf_status sf_pool_run(struct sf_pool *pool, const struct sf_pool_client *client) SF_MUST_USE;
 
 /* Why a pool with these options failed, in one line: in detail for SF_EIO and SF_EUSAGE, else the status in words. */

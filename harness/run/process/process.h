@@ -123,7 +123,8 @@ void sf_shrink_job(struct sf_pool **kept, const struct sf_pool_options *options,
 
 /* Launched rank sets (launch.c): parent's and ranks' side. */
 enum { SF_LAUNCH_RANKS_MAX = 1024 };
-/* Returns when every rank of the set is there. SF_EUSAGE: a set of that size is not possible. SF_EIO: the launcher did not bring it. */
+/* Returns when every rank of the set is there. SF_EUSAGE: a set of that size is not possible. SF_EIO: the launcher did not bring it.
+ * SF_ECANCELLED: stopped meanwhile. */
 enum sf_status sf_launch_start(struct sf_process *process, const struct sf_pool_options *options) SF_MUST_USE;
 /* Body of the hidden command `mpi-worker --socket PATH --page PATH --device N --gemm N --nccl N --max-memory BYTES`, run by every rank of a
  * set; returns the exit code. */

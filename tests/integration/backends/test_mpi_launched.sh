@@ -31,6 +31,18 @@ run 2 power --backend mpi --cases 1
 run 3 fuzz --launcher 'false {n}' --cases 5 --seed 5 --out "$work/none"
 check "a launcher that brings no ranks is told" grep -q 'the launcher did not start 8 ranks' "$work/stderr"
 check "no rank is left" none_left
+# Nobody waits for a launcher that takes its time once the campaign is interrupted.
+"$SHARDFUZZ" fuzz --launcher "sh -c 'touch $work/launching; sleep 1000' {n}" --cases 5 --seed 5 --out "$work/slow" >"$work/stdout" 2>"$work/stderr" &
+campaign=$!
+check "the launcher is under way" within 100 test -e "$work/launching"
+kill -TERM "$campaign" # bash lets what it starts behind its back ignore an interrupt
+is_over() { ! kill -0 "$campaign" 2>/dev/null; }
+check "it ends soon" within 100 is_over
+ended=0
+wait "$campaign" 2>/dev/null || ended=$?
+check "as a signal ends it" [ "$ended" -eq 143 ]
+check "it says how to go on" grep -q "^interrupted; go on with " "$work/stdout"
+check "no rank is left" none_left
 # A set's folder is there while its ranks start: one of another program's goes within seconds.
 folders=$(find /tmp -maxdepth 1 -name 'shardfuzz-??????' -newer "$work/clean.sqlite" 2>/dev/null)
 for _ in $(seq 100); do

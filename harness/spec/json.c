@@ -1,0 +1,27 @@
+#include "harness/spec/json.h"
+
+#include "harness/base/alloc.h"
+
+/* Jansson's allocations become ours, so that those that fail can be counted. */
+static uint64_t count_failures(void) {
+  json_set_alloc_funcs(sf_alloc, sf_free);
+  return sf_alloc_failures();
+}
+
+enum sf_status sf_json_read(json_t **out, const char *text, size_t size_bytes, size_t flags, json_error_t *where) {
+  const uint64_t before = count_failures();
+  *where = (json_error_t){0};
+  *out = json_loadb(text, size_bytes, flags, where);
+  if (sf_alloc_failures() == before) return *out ? SF_OK : SF_EINPUT;
+  json_decref(*out);
+  *out = NULL;
+  return SF_ENOMEM;
+}
+
+char *sf_json_dump(const json_t *value, size_t flags) {
+  const uint64_t before = count_failures();
+  char *text = json_dumps(value, flags);
+  if (sf_alloc_failures() == before) return text;
+  sf_free(text);
+  return NULL;
+}
