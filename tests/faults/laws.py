@@ -67,9 +67,10 @@ class Trial:
         # does not come again. So is, to a campaign, the rank of a framework or a launched set whose connection broke, to the program or to another rank.
         self.lacks = any(fault.get("effect") in LIMITS for fault in plan.faults)
         self.is_cut_off = any(map(is_endless, plan.faults))
-        may = {"INCONCLUSIVE"} if self.lacks or self.is_cut_off else set()
+        breaks = plan.way in ("framework", "launched") and any(map(breaks_connection, plan.faults))
+        may = {"INCONCLUSIVE"} if self.lacks or self.is_cut_off or breaks else set()
         once = {"flaky", "crash"} if self.is_cut_off else {"flaky"}  # without connections nobody can confirm a crash
-        ending = any(fault.get("signal", fault.get("effect")) in ENDING or (plan.way in ("framework", "launched") and breaks_connection(fault)) for fault in plan.faults)
+        ending = breaks or any(fault.get("signal", fault.get("effect")) in ENDING for fault in plan.faults)
         rows = self.books.rows if self.books else {}
         self.limited = {index for index, row in rows.items() if row != expected.rows.get(index) and (row[0] in may or (ending and row[1] in once))}
 
@@ -91,7 +92,9 @@ def ends(trial):
         last = number + 1 == len(trial.runs)
         name = "the last resume" if last else f"run {number}"
         report = closing(run)
-        if run.code is None:
+        if run.code is None and trial.way.mpi and trial.is_cut_off:
+            continue  # each set of ranks whose connections break has a minute to start
+        elif run.code is None:
             yield f"{name} did not end"
         elif run.code == 1 and report and report["interrupted"] and not last and any_signal(run):
             continue  # what was found before the signal is new
@@ -191,7 +194,9 @@ def nothing_left(trial):
 
 
 def temporary_files(trial):
-    return [f"temporary folder {name}" for name in os.listdir(f"{trial.folder}/tmp") if not re.match("ompi|openmpi", name)] + trial.beside
+    """Where no process could be started to keep a folder, it stays until the next program removes it."""
+    unkept = "shardfuzz" if any(fault.get("call") == "fork" for fault in trial.plan.faults) else "openmpi"
+    return [f"temporary folder {name}" for name in os.listdir(f"{trial.folder}/tmp") if not re.match(f"ompi|openmpi|{unkept}", name)] + trial.beside
 
 
 LAWS = {"ends": ends, "sound": sound, "once": once, "same verdicts": same_verdicts, "same findings": same_findings, "same files": same_files, "nothing left": nothing_left}
