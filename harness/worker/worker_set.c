@@ -154,14 +154,22 @@ static int32_t count_gone(const struct sf_rank_set *set, int32_t state, int32_t 
   return count;
 }
 
+/* Whether an error may come from another rank's end: words of Python's exceptions, of Gloo, MPI and the system. */
+static bool tells_of_lost_peer(const char *text) {
+  static const char *const words[] = {"EOF", "connect", "peer", "broken pipe", "socket closed"};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (strcasestr(text, words[i])) return true;
+  return false;
+}
+
 /* Reports closed connections. failed: a rank that had failed before, which is why others are gone; -1 = none. Otherwise a rank that is gone
- * without an answer is the cause of what others say and of their ends, since a launcher may end them all. Several may be gone at once; the
- * report begins, for its key, like that of one. */
+ * without an answer is the cause of what others say and of their ends, since a launcher may end them all; or one that has failed of
+ * something else, and is gone. Several may be gone at once; the report begins, for its key, like that of one. */
 static void fail_gone(struct sf_rank_set *set, struct sf_worker_report *report, int32_t failed) {
   static const char one[] = "rank died";
   int32_t rank = report->rank;
   const int32_t gone = count_gone(set, RANK_WAITED_FOR, &rank);
-  if (failed < 0 && !gone) count_gone(set, RANK_FAILED, &failed);
+  if (failed < 0 && (!gone || !tells_of_lost_peer(report->text))) count_gone(set, RANK_FAILED, &failed);
   report->rank = failed >= 0 ? failed : gone > 1 ? -1 : rank;
   if (failed >= 0) {
     sf_rank_set_hear_last_words(set); /* a rank that died may have said why: the one that failed may only have seen its end */

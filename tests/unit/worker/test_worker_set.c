@@ -18,7 +18,8 @@ static void open_pair(int ends[2]) { assert_int_equal(socketpair(AF_UNIX, SOCK_S
 
 static void put(int fd, const char *text) { assert_int_equal(write(fd, text, strlen(text)), strlen(text)); }
 
-/* Asks a set of ranks that do as told, one letter each: w(aits), e(rror), g(one), x (error, then gone). */
+/* Asks a set of ranks that do as told, one letter each: w(aits), e(rror), g(one), x (error, then gone), y (an error of its own, then
+ * gone). */
 static struct sf_worker_report ask(const char *deeds) {
   struct sf_worker_report report;
   struct sf_rank ranks[RANKS] = {{0}};
@@ -35,7 +36,8 @@ static struct sf_worker_report ask(const char *deeds) {
     ranks[i] = (struct sf_rank){.fd = ends[0], .greeted = true};
     others[i] = ends[1];
     if (strchr("ex", deeds[i])) put(ends[1], "{\"id\": 1, \"error\": \"EOFError: the peer is gone\"}\n");
-    if (strchr("gx", deeds[i])) close(ends[1]), others[i] = -1;
+    if (deeds[i] == 'y') put(ends[1], "{\"id\": 1, \"error\": \"ValueError: wrong\"}\n");
+    if (strchr("gxy", deeds[i])) close(ends[1]), others[i] = -1;
   }
   json_t *request = json_object();
   assert_int_equal(sf_worker_set_ask(&set, &report, request), SF_OK);
@@ -48,7 +50,7 @@ static struct sf_worker_report ask(const char *deeds) {
   return report;
 }
 
-/* A rank that is gone without an answer is the cause of errors that come with its end, and of others' ends. */
+/* A rank that is gone without an answer is the cause of errors that come with its end and tell of it, and of others' ends. */
 static void test_ask_a_rank_that_died_comes_before_what_followed(void **state) {
   (void)state;
   static const char failed[] = "rank 0 failed and the set ended: EOFError: the peer is gone", said[] = "EOFError: the peer is gone";
@@ -63,6 +65,8 @@ static void test_ask_a_rank_that_died_comes_before_what_followed(void **state) {
               {"ggw", SF_WORKER_DIED, -1, "2 ranks were gone at once: at least one rank died", "rank died"},
               {"ggg", SF_WORKER_DIED, -1, "3 ranks were gone at once: at least one rank died", "rank died"},
               {"xgw", SF_WORKER_DIED, 1, "rank 1 died", "rank 1 died"},
+              {"ygw", SF_WORKER_ONE_SIDED, 0, "rank 0 failed and the set ended: ValueError: wrong", "ValueError: wrong"},
+              {"ygg", SF_WORKER_ONE_SIDED, 0, "rank 0 failed and the set ended: ValueError: wrong", "ValueError: wrong"},
               {"xww", SF_WORKER_ONE_SIDED, 0, failed, said},
               {"xxx", SF_WORKER_ONE_SIDED, 0, failed, said}};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
