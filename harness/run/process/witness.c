@@ -30,7 +30,7 @@ static bool ask(struct sf_diagnosis *out, const struct sf_outcome *outcome, cons
          sf_outcome_same_failure(result.outcome.shrink_key, outcome->shrink_key);
 }
 
-/* What is said of a supposition that no witness confirms. */
+/* Withdraws a supposition that the witnesses do not confirm. */
 static void take_back(struct sf_diagnosis *diagnosis) {
   char text[sizeof diagnosis->text];
   memcpy(text, diagnosis->text, sizeof text);

@@ -4,11 +4,11 @@
 
 #include "harness/run/process/pool.h"
 
-/* Has the case of a diagnosed job run with other seeds, if its diagnosis is a supposition of the built-in layers on simulated ranks. The
- * diagnosis stays if those that fail in the same way confirm it. Else another one that two of them agree on takes its place; or it becomes
- * UNKNOWN, and its text says what fits this seed. Without a witness nothing changes. */
+/* Runs the case of a diagnosed job with other seeds. Only suppositions about the built-in layers on simulated ranks are checked so. The
+ * witnesses are the runs that fail in the same way. The diagnosis stays if they confirm it. If two of them agree on another diagnosis, that
+ * one takes its place; otherwise it becomes UNKNOWN, and its text says which mistake fits this seed. Without a witness nothing changes. */
 void sf_diagnosis_confirm(struct sf_outcome *outcome, const struct sf_pool_options *options, const struct sf_job *job);
-/* sf_pool_run_one of the job, with a diagnosis that is confirmed so. */
+/* Runs one job as sf_pool_run_one does, diagnoses a finding, and confirms the diagnosis. */
 enum sf_status sf_diagnose_one(const struct sf_pool_options *options, struct sf_job *job, struct sf_job_result *result) SF_MUST_USE;
 
 #endif
