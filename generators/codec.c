@@ -103,6 +103,13 @@ static void widen_limits(struct sf_range *ranges, const struct sf_table *table, 
     ranges[sf_case_row_limit(SF_LIMIT_UNTRAINED)] = (struct sf_range){1, 1};
 }
 
+/* A case that reloads has two layouts. */
+static int32_t twin(const int64_t *row, int32_t field) {
+  if (row[SF_CASE_RELOAD_AFTER] == 0) return field;
+  if (field >= SF_CASE_TP && field <= SF_CASE_OVERLAP) return field - SF_CASE_TP + SF_CASE_SECOND_TP;
+  return (int32_t)sf_layout_first((enum sf_case_field)field);
+}
+
 static const struct sf_table_kind layers = {.domain = sf_layers_domain,
                                             .bins = sf_layers_bins,
                                             .bins_least = 2,
@@ -113,6 +120,7 @@ static const struct sf_table_kind layers = {.domain = sf_layers_domain,
                                             .explain = explain_table,
                                             .widen = widen_limits,
                                             .follow = sf_layers_follow,
+                                            .twin = twin,
                                             .is_simpler = sf_layers_is_simpler,
                                             .passes = sf_layers_passes,
                                             .pass_fields = sf_layers_pass_fields};

@@ -103,25 +103,27 @@ static void note_failed(struct contrasting *s, const int64_t *row) {
 
 /* --- neighbours --------------------------------------------------------------------------------------------------- */
 
-/* Makes the edit of one field. Fields that a rule binds to it follow, and those that a rule binds to these. */
-static bool edit_field(const struct contrasting *s, int64_t *to, const int64_t *from, int32_t field, int64_t value, bool keeps) {
+/* Makes the edit. Fields that a rule binds to its fields follow, and those that a rule binds to these. keeps: fields that matter stay as
+ * they are. */
+static bool edit_row(const struct contrasting *s, int64_t *to, const int64_t *from, const struct sf_edit *wanted, bool keeps) {
   enum { FOLLOWING_MAX = 3 };
-  struct sf_edit edit = {{0}, {0}};
-  sf_edit_assign(&edit, field, value);
+  struct sf_edit edit = *wanted;
   for (int32_t following = 0; following < FOLLOWING_MAX; following++) {
     sf_edit_follow(&edit, from, s->table);
     struct sf_edit tried = edit;
     for (int32_t i = 0; i < s->table->field_count && keeps; i++)
-      if (i != field && s->stage[i] != OPEN) sf_edit_assign(&tried, i, from[i]);
+      if (wanted->kind[i] == SF_EDIT_KEEP && s->stage[i] != OPEN) sf_edit_assign(&tried, i, from[i]);
     if (sf_table_edit(to, from, s->table, &tried)) return true;
   }
   return false;
 }
 
-/* The row with another value of a field. keeps: fields that matter stay as they are. */
+/* The row with another value of a field. */
 static bool move(const struct contrasting *s, int64_t *to, const int64_t *from, int32_t field, int64_t value, bool keeps) {
+  struct sf_edit edit = {{SF_EDIT_KEEP}, {0}};
   struct sf_case c;
-  if (!edit_field(s, to, from, field, value, keeps)) return false;
+  sf_edit_assign(&edit, field, value);
+  if (!edit_row(s, to, from, &edit, keeps)) return false;
   return sf_table_case(&c, s->table, to, s->min) && (s->asker->allows == NULL || s->asker->allows(s->asker->ctx, &c));
 }
 
@@ -470,17 +472,21 @@ static bool row_of(int64_t *row, const struct contrasting *s, const struct sf_ca
   return true;
 }
 
-/* Whether the case that was found fails with a value with which the smallest case passed. */
+/* Whether the case that was found fails with a value with which the smallest case passed, in all its layouts. */
 static bool fails_as_found(struct contrasting *s, const struct sf_case *found, const int64_t *row, int32_t field) {
   const struct sf_contrast_tries *tries = &s->out->at[field].tries;
+  const int32_t twin = s->table->kind->twin != NULL ? s->table->kind->twin(row, field) : field;
   int64_t edited[SF_SPACE_FIELDS_MAX], value = 0;
+  struct sf_edit edit = {{SF_EDIT_KEEP}, {0}};
   enum sf_contrast_answer answer;
   for (int32_t i = tries->count - 1; i >= 0; i--) {
     if (tries->at[i].fails) continue;
     value = tries->at[i].value; /* in the end the first that passed, which is the simplest one */
-    if (row[field] == value) return true;
+    if (row[field] == value && row[twin] == value) return true;
   }
-  return edit_field(s, edited, row, field, value, false) && ask_with(s, &answer, edited, found) && answer == SF_CONTRAST_FAILS;
+  sf_edit_assign(&edit, field, value);
+  sf_edit_assign(&edit, twin, value);
+  return edit_row(s, edited, row, &edit, false) && ask_with(s, &answer, edited, found) && answer == SF_CONTRAST_FAILS;
 }
 
 /* Sizes that became small may need what the failure does not: so the case that was found is asked too. */

@@ -83,6 +83,8 @@ struct sf_table_kind {
   void (*widen)(struct sf_range *ranges, const struct sf_table *table, const int64_t *row);
   /* NULL, or lets fields follow an edit for other reasons than rules. */
   void (*follow)(struct sf_edit *edit, const int64_t *row);
+  /* NULL, or the field that says of the row's other layout what this one says of its own; the field itself where there is no other. */
+  int32_t (*twin)(const int64_t *row, int32_t field);
   /* Whether row a is simpler than b: an order in which nothing goes down for ever. */
   bool (*is_simpler)(const struct sf_table *table, const int64_t *a, const int64_t *b);
   const struct sf_shrink_pass *passes; /* up to SF_PASS_END */

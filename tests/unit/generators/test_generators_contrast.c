@@ -211,6 +211,32 @@ static void test_run_tells_what_the_smallest_case_alone_needs(void **state) {
   assert_int_equal(field_of(&contrast, &table, "model.qk_norm")->state, SF_CONTRAST_MATTERS);
 }
 
+static bool needs_overlap(const struct sf_case *c) {
+  return c->layout.tp_overlap || (c->reload.after_step > 0 && c->reload.layout.tp_overlap);
+}
+
+/* What was found after a reload needs a field of either layout: it does not fail without that field, whichever layout has it. */
+static void test_run_asks_both_layouts_of_the_case_that_was_found(void **state) {
+  (void)state;
+  struct sf_space space;
+  sf_space_init(&space);
+  const struct sf_table table = sf_layers_table(&space);
+  struct probe probe = {.fails = needs_overlap, .most = 1000};
+  const struct sf_contrast_asker asker = {.ask = ask, .ctx = &probe};
+  struct sf_case found, min;
+  find_smallest(&min, &found, &table, &space, &probe);
+  assert_int_equal(min.reload.after_step, 0);
+  for (int first_has_it = 0; first_has_it < 2; first_has_it++) {
+    found = min;
+    found.train.steps = 2;
+    found.reload = (struct sf_reload){.after_step = 1, .layout = min.layout};
+    found.layout.tp_overlap = first_has_it;
+    assert_int_equal(sf_case_validate(&found, NULL), SF_OK);
+    assert_int_equal(sf_contrast_run(&contrast, &min, &found, &table, &asker, SF_CONTRAST_BUDGET), SF_OK);
+    assert_int_equal(field_of(&contrast, &table, "layout.tp_overlap")->state, SF_CONTRAST_MATTERS);
+  }
+}
+
 /* Without trials nothing is said; what was not reached is told. */
 static void test_run_ends_with_its_budget_or_its_asker(void **state) {
   (void)state;
@@ -232,9 +258,13 @@ static void test_run_ends_with_its_budget_or_its_asker(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_condition_of_tries_says_what_they_decide),     cmocka_unit_test(test_gap_of_mixed_tries_is_none),
-      cmocka_unit_test(test_run_names_the_fields_that_a_bug_needs),        cmocka_unit_test(test_run_unclear_answers_decide_nothing),
-      cmocka_unit_test(test_run_tells_what_the_smallest_case_alone_needs), cmocka_unit_test(test_run_ends_with_its_budget_or_its_asker),
+      cmocka_unit_test(test_condition_of_tries_says_what_they_decide),
+      cmocka_unit_test(test_gap_of_mixed_tries_is_none),
+      cmocka_unit_test(test_run_names_the_fields_that_a_bug_needs),
+      cmocka_unit_test(test_run_unclear_answers_decide_nothing),
+      cmocka_unit_test(test_run_tells_what_the_smallest_case_alone_needs),
+      cmocka_unit_test(test_run_asks_both_layouts_of_the_case_that_was_found),
+      cmocka_unit_test(test_run_ends_with_its_budget_or_its_asker),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
