@@ -161,10 +161,10 @@ static bool grow(struct shrinking *s) {
   return true;
 }
 
-/* Notes the case. *is_new: it was not noted before. */
+/* Notes the case. *is_new: it was not noted before. Where there is no memory for more slots, those at hand are filled but for one. */
 static enum sf_status note_tried(struct shrinking *s, bool *is_new, const struct sf_case *c) {
   const uint64_t key = case_key(c);
-  if (2 * (s->tried_count + 1) > s->slot_count && !grow(s)) return SF_ENOMEM;
+  if (2 * (s->tried_count + 1) > s->slot_count && !grow(s) && s->tried_count + 1 >= s->slot_count) return SF_ENOMEM;
   uint64_t *slot = find_slot(s->tried, s->slot_count, key);
   *is_new = *slot != key;
   s->tried_count += *is_new;

@@ -293,8 +293,11 @@ void sf_table_values(struct sf_domain *out, const int64_t *row, const struct sf_
 }
 
 bool sf_table_case(struct sf_case *out, const struct sf_table *table, const int64_t *row, const struct sf_case *like) {
+  enum { ATTEMPTS = 3 }; /* while memory lacks */
   struct sf_case made;
-  if (table->kind->to_case(&made, table, row, NULL) != SF_OK) return false;
+  enum sf_status status = SF_ENOMEM;
+  for (int attempt = 0; status == SF_ENOMEM && attempt < ATTEMPTS; attempt++) status = table->kind->to_case(&made, table, row, NULL);
+  if (status != SF_OK) return false;
   memcpy(made.target, like->target, sizeof made.target);
   memcpy(made.plant, like->plant, sizeof made.plant);
   made.expect = like->expect;

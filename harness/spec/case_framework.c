@@ -92,9 +92,8 @@ enum sf_status sf_case_validate_framework(const struct sf_case *c, struct sf_err
 }
 
 void sf_case_framework_append(struct sf_text *out, const struct sf_case *c) {
-  json_set_alloc_funcs(sf_alloc, sf_free);
-  json_t *object = json_loads(c->fields, 0, NULL);
-  char *text = object ? json_dumps(object, JSON_INDENT(2)) : NULL;
+  json_t *object = sf_json_of(c->fields);
+  char *text = object ? sf_json_dump(object, JSON_INDENT(2)) : NULL;
   out->failed |= text == NULL;
   if (text) sf_reals_shorten(text);
   for (const char *at = text; at && *at; at++) {

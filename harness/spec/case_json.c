@@ -362,10 +362,10 @@ static enum sf_status operation_to_json(char **out, const struct sf_case *c) {
   json_set_alloc_funcs(sf_alloc, sf_free);
   sf_utf8_append(&target, c->target);
   json_t *root = json_pack("{s:i, s:s, s:s, s:o}", "schema", SF_CASE_SCHEMA, "target", target.failed ? NULL : target.data, "operation",
-                           c->operation, "case", json_loads(c->fields, 0, NULL));
+                           c->operation, "case", sf_json_of(c->fields));
   if (root && c->expect.present)
     json_object_set_new(root, "expect", json_pack("{s:s, s:s}", "verdict", c->expect.verdict, "signature", c->expect.signature));
-  char *line = root ? json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+  char *line = root ? sf_json_dump(root, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
   json_decref(root);
   sf_text_destroy(&target);
   sf_text_append(&text, "%s\n", line ? line : "");

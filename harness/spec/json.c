@@ -2,6 +2,10 @@
 
 #include "harness/base/alloc.h"
 
+#include <string.h>
+
+enum { ATTEMPTS = 3 };
+
 /* Jansson's allocations become ours, so that those that fail can be counted. */
 static uint64_t count_failures(void) {
   json_set_alloc_funcs(sf_alloc, sf_free);
@@ -16,6 +20,14 @@ enum sf_status sf_json_read(json_t **out, const char *text, size_t size_bytes, s
   json_decref(*out);
   *out = NULL;
   return SF_ENOMEM;
+}
+
+json_t *sf_json_of(const char *text) {
+  json_t *out = NULL;
+  json_error_t where;
+  enum sf_status status = SF_ENOMEM;
+  for (int attempt = 0; status == SF_ENOMEM && attempt < ATTEMPTS; attempt++) status = sf_json_read(&out, text, strlen(text), 0, &where);
+  return out;
 }
 
 char *sf_json_dump(const json_t *value, size_t flags) {

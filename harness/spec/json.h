@@ -10,6 +10,9 @@
 /* json_loadb, but says whether memory was missing. *out: a new reference, NULL on failure. where: line, column, position and text of what
  * is wrong. SF_EINPUT: the text is no JSON. SF_ENOMEM. */
 enum sf_status sf_json_read(json_t **out, const char *text, size_t size_bytes, size_t flags, json_error_t *where) SF_MUST_USE;
+/* The object of a text that was checked before, such as a case's fields; a new reference. Where memory lacks, it tries again: callers
+ * can rarely tell that from a case that is none. NULL: memory lacked each time, or the text is no JSON object or array. */
+json_t *sf_json_of(const char *text);
 /* json_dumps, but whole or NULL: there was no memory, or no value. To be freed by sf_free. */
 char *sf_json_dump(const json_t *value, size_t flags);
 

@@ -4,6 +4,7 @@
 #include "harness/base/sinks.h"
 #include "harness/base/utf8.h"
 #include "harness/run/support/json.h"
+#include "harness/spec/json.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -67,7 +68,7 @@ static void copy_text(char *out, size_t size, const json_t *value) {
 }
 
 enum sf_status sf_standing_from_json(struct sf_standing *out, const char *text) {
-  json_t *object = json_loads(text, 0, NULL);
+  json_t *object = sf_json_of(text);
   const char *state = json_string_value(json_object_get(object, "state"));
   struct sf_standing standing = sf_standing_unknown();
   int which = 0;

@@ -5,6 +5,7 @@
 #include "harness/run/support/json.h"
 #include "harness/run/trial/features.h"
 #include "harness/run/trial/mutants.h"
+#include "harness/spec/json.h"
 #include "oracles/ops/op.h"
 
 #include <math.h>
@@ -15,7 +16,7 @@
 json_t *sf_json_of_case(const struct sf_case *c) {
   char *text = NULL;
   if (sf_case_to_json(&text, c) != SF_OK) return NULL;
-  json_t *object = json_loads(text, 0, NULL);
+  json_t *object = sf_json_of(text);
   sf_free(text);
   return object;
 }
@@ -66,7 +67,7 @@ static json_t *further_of(const struct sf_outcome *o) {
 static void add_operation(json_t *object, const struct sf_case *c, const struct sf_outcome *o) {
   const struct sf_op *op = sf_op_find(c->operation);
   const struct sf_op_error *error = &o->operation.error;
-  json_t *fields = json_loads(c->fields, 0, NULL), *shape = json_object();
+  json_t *fields = sf_json_of(c->fields), *shape = json_object();
   for (int32_t i = 0; i < op->dim_count; i++) json_object_set(shape, op->dims[i], json_object_get(fields, op->dims[i]));
   json_decref(fields);
   json_object_set_new(object, "shape", shape);
@@ -115,7 +116,7 @@ static json_t *shrunk_of(const struct sf_signature *s) {
 
 /* null: it was not looked for. */
 static json_t *contrast_of(const char *contrast) {
-  json_t *object = contrast && *contrast ? json_loads(contrast, 0, NULL) : NULL;
+  json_t *object = contrast && *contrast ? sf_json_of(contrast) : NULL;
   return object ? object : json_null();
 }
 

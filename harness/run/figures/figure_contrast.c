@@ -2,6 +2,7 @@
 #include "harness/base/sinks.h"
 #include "harness/run/figures/figures.h"
 #include "harness/run/process/contrast_text.h"
+#include "harness/spec/json.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -52,7 +53,7 @@ static int32_t append_rows(struct sf_text *out, const json_t *fields, bool matte
 }
 
 void sf_figure_contrast(struct sf_text *out, const char *contrast) {
-  json_t *object = contrast != NULL && *contrast ? json_loads(contrast, 0, NULL) : NULL;
+  json_t *object = contrast != NULL && *contrast ? sf_json_of(contrast) : NULL;
   const json_t *fields = json_object_get(object, "fields");
   struct sf_text others = {0};
   if (json_array_size(fields) > 0) {

@@ -1,6 +1,7 @@
 #include "harness/run/framework/framework_case.h"
 
 #include "harness/base/alloc.h"
+#include "harness/spec/json.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 
 enum sf_status sf_framework_case_complete(json_t **out, const struct sf_description *description, const struct sf_case *c,
                                           struct sf_error *error) {
-  json_t *object = json_loads(c->fields, 0, NULL);
+  json_t *object = sf_json_of(c->fields);
   if (!object) return SF_ENOMEM;
   const int32_t field = sf_description_find_field(description, "seed");
   enum sf_status status = SF_OK;
@@ -137,7 +138,7 @@ static bool member_contains(const json_t *value, const json_t *needed) {
 }
 
 bool sf_framework_case_contains(const struct sf_case *c, const struct sf_case *trigger) {
-  json_t *has = json_loads(c->fields, 0, NULL), *needed = json_loads(trigger->fields, 0, NULL);
+  json_t *has = sf_json_of(c->fields), *needed = sf_json_of(trigger->fields);
   const bool contains = has && needed && strcmp(c->target, trigger->target) == 0 && member_contains(has, needed);
   json_decref(has);
   json_decref(needed);
@@ -147,7 +148,7 @@ bool sf_framework_case_contains(const struct sf_case *c, const struct sf_case *t
 bool sf_framework_cases_ask_the_same(const struct sf_case *c, const struct sf_case *other) {
   static const char *const apart[] = {"mode", "seed"};
   if (!*c->fields || !*other->fields || strcmp(c->target, other->target) != 0) return false;
-  json_t *asks = json_loads(c->fields, 0, NULL), *others = json_loads(other->fields, 0, NULL);
+  json_t *asks = sf_json_of(c->fields), *others = sf_json_of(other->fields);
   for (size_t i = 0; i < sizeof apart / sizeof apart[0]; i++) {
     json_object_del(asks, apart[i]);
     json_object_del(others, apart[i]);

@@ -2,6 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/hash.h"
+#include "harness/spec/json.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -148,7 +149,7 @@ static enum sf_status to_case(struct sf_case *out, const struct sf_table *table,
 }
 
 static bool of_case(int64_t *row, const struct sf_table *table, const struct sf_case *c) {
-  json_t *object = json_loads(c->fields, 0, NULL);
+  json_t *object = sf_json_of(c->fields);
   const bool is_read = object && sf_description_row(row, description_of(table), object, NULL) == SF_OK;
   json_decref(object);
   if (is_read) row[limit_of(table, SF_DESCRIPTION_SEED)] = c->seed;

@@ -2,6 +2,7 @@
 
 #include "harness/base/sinks.h"
 #include "harness/run/support/json.h"
+#include "harness/spec/json.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -246,8 +247,7 @@ void sf_contrast_write_skipped(char out[SF_CONTRAST_TEXT], const char *reason) {
 
 void sf_contrast_line(char out[SF_CONTRAST_LINE_TEXT], const char *json) {
   const bool has_text = json != NULL && *json;
-  json_t *object = has_text ? json_loads(json, 0, NULL) : NULL;
-  if (has_text && object == NULL) object = json_loads(json, 0, NULL); /* memory that lacked may be there now */
+  json_t *object = has_text ? sf_json_of(json) : NULL;
   const char *why = json_string_value(json_object_get(object, "why"));
   const json_int_t trials = json_integer_value(json_object_get(object, "trials"));
   *out = '\0';

@@ -88,6 +88,17 @@ static bool still_fails(void *ctx, const struct sf_case *c) {
   return fails;
 }
 
+/* The table of the job's case. Memory that lacks may be there a moment later. */
+static enum sf_status make_table(struct sf_subject_table *of, const struct sf_job *job, const struct sf_pool_options *options,
+                                 enum sf_table_purpose purpose) {
+  enum sf_status status = SF_ENOMEM;
+  for (int attempt = 0; status == SF_ENOMEM && attempt < LACK_ATTEMPTS; attempt++) {
+    usleep((useconds_t)(attempt * LACK_PAUSE_US));
+    status = sf_subject_of(&job->c)->table(of, &job->c, options, purpose);
+  }
+  return status;
+}
+
 static void shrink(struct shrink_loop *loop, const struct sf_pool_options *options, struct sf_job_result *result) {
   static struct sf_subject_table of;
   const struct sf_job *job = loop->job;
@@ -96,12 +107,14 @@ static void shrink(struct shrink_loop *loop, const struct sf_pool_options *optio
   struct sf_shrink_report report;
   memset(&report, 0, sizeof report);
   struct sf_case min;
-  loop->last = result->min_outcome;
-  loop->best = job->c;
   const int32_t before = loop->trials;
-  enum sf_status status = subject->table(&of, &job->c, options, job->was_hang ? SF_TABLE_SHRINK_SLOWLY : SF_TABLE_SHRINK);
-  if (status == SF_OK)
+  enum sf_status status = make_table(&of, job, options, job->was_hang ? SF_TABLE_SHRINK_SLOWLY : SF_TABLE_SHRINK);
+  if (status == SF_OK) status = SF_ENOMEM;
+  for (int attempt = 0; status == SF_ENOMEM && attempt < LACK_ATTEMPTS; attempt++) {
+    loop->last = result->min_outcome;
+    loop->best = job->c;
     status = sf_shrink_run(&min, &job->c, &of.table, still_fails, loop, is_capped ? subject->slow_budget : job->budget, &report);
+  }
   if (status != SF_OK) return;
   result->min = min;
   result->min_outcome = loop->last;
@@ -212,7 +225,7 @@ static void contrast(struct shrink_loop *loop, const struct sf_pool_options *opt
   const char *reason = no_contrast(job, options, &result->min_outcome);
   if (result->is_suspects) reason = "another finding has the same smallest case";
   if (job->contrast == 0 || job->budget == 0) return;
-  if (reason == NULL && sf_subject_of(&job->c)->table(&of, &job->c, options, SF_TABLE_CONTRAST) != SF_OK) return;
+  if (reason == NULL && make_table(&of, job, options, SF_TABLE_CONTRAST) != SF_OK) return;
   enum sf_status status = SF_ENOMEM;
   for (int attempt = 0; reason == NULL && status == SF_ENOMEM && attempt < LACK_ATTEMPTS; attempt++)
     status = sf_contrast_run(&found, &result->min, &job->c, &of.table, &asker, job->contrast);
@@ -259,7 +272,7 @@ static bool is_explained(struct shrink_loop *loop, struct sf_job *job, const str
     struct sf_case rest;
     if (!subject->contains(&job->c, suspect)) continue;
     result->evaluations += 2;
-    const bool has_table = subject->table(&of, &job->c, options, SF_TABLE_SHRINK) == SF_OK;
+    const bool has_table = make_table(&of, job, options, SF_TABLE_SHRINK) == SF_OK;
     if (has_table && sf_shrink_without(&of.table, &rest, &job->c, suspect) && still_fails(loop, &rest)) {
       job->c = rest;
       continue;

@@ -4,6 +4,7 @@
 #include "harness/base/bytes.h"
 #include "harness/base/sinks.h"
 #include "harness/base/utf8.h"
+#include "harness/spec/json.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -64,7 +65,7 @@ static void compare(struct sf_text *out, const struct path *path, json_t *from, 
 
 static json_t *json_of(const struct sf_case *c) {
   char *text = NULL;
-  json_t *json = sf_case_to_json(&text, c) == SF_OK ? json_loads(text, 0, NULL) : NULL;
+  json_t *json = sf_case_to_json(&text, c) == SF_OK ? sf_json_of(text) : NULL;
   sf_free(text);
   return json;
 }

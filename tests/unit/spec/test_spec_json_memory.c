@@ -41,6 +41,25 @@ static void test_json_read_without_memory_says_so(void **state) {
   json_decref(whole);
 }
 
+/* Memory that lacks once changes nothing. */
+static void test_json_of_tries_again(void **state) {
+  (void)state;
+  json_t *whole = sf_json_of(text);
+  assert_non_null(whole);
+  int64_t failures = 0;
+  for (bool failed = true; failed; failures += failed) {
+    sf_alloc_fail_at(failures + 1);
+    json_t *again = sf_json_of(text);
+    failed = sf_alloc_did_fail();
+    sf_alloc_fail_at(0);
+    assert_true(json_equal(again, whole));
+    json_decref(again);
+  }
+  assert_true(failures > 10);
+  json_decref(whole);
+  assert_null(sf_json_of("{\"ranks\": "));
+}
+
 /* A text is whole or none. */
 static void test_json_dump_without_memory_is_none(void **state) {
   (void)state;
@@ -79,6 +98,7 @@ static void test_json_read_other_text_says_where(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_json_read_without_memory_says_so),
+      cmocka_unit_test(test_json_of_tries_again),
       cmocka_unit_test(test_json_dump_without_memory_is_none),
       cmocka_unit_test(test_json_read_other_text_says_where),
   };

@@ -3,6 +3,7 @@
 
 #include "harness/base/assert.h"
 #include "harness/base/nearest.h"
+#include "harness/spec/json.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -126,7 +127,7 @@ enum sf_status sf_op_case_of(struct sf_op_case *out, const struct sf_case *c, co
   if (read.entry < 0) return sf_error_set(error, SF_EINPUT, "operation: %s has no '%.64s'", target->name, c->operation);
   const struct sf_op *op = sf_op_of(target, &read);
   for (int32_t i = 0; i < SF_OP_ATTR; i++) read.field[i] = sf_op_field_range(&target->entries[read.entry], i).least;
-  json_t *fields = json_loads(c->fields, 0, NULL);
+  json_t *fields = sf_json_of(c->fields);
   const enum sf_status status = fields ? read_fields(&read, fields, op, error) : SF_ENOMEM;
   json_decref(fields);
   if (status != SF_OK) return status;
