@@ -89,6 +89,11 @@ static void remove_leftovers(const char *path) {
   if (list) closedir(list);
 }
 
+void sf_file_discard(const char *path) {
+  unlink(path);
+  remove_leftovers(path);
+}
+
 /* Whether this process holds the lock of the new file. Somebody who removes leftovers may have been first; where locks do not work nobody
  * is. */
 static bool hold(int file) {

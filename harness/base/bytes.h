@@ -35,6 +35,8 @@ enum sf_status sf_new_file_write(const struct sf_new_file *file, const void *dat
                                  struct sf_error *error) SF_MUST_USE;
 /* Flushes and renames. Ends the file, also on failure: nothing is then left of it, and what stood at path stays. */
 enum sf_status sf_new_file_commit(struct sf_new_file *file, struct sf_error *error) SF_MUST_USE;
+/* Removes the file of this path, if there is one, and its temporary files whose writers were killed. */
+void sf_file_discard(const char *path);
 /* Removes the temporary file; does nothing after a commit, and to what is zeroed. */
 void sf_new_file_abandon(struct sf_new_file *file);
 

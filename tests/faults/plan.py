@@ -86,9 +86,9 @@ def parse(text, ways):
     return Plan(match[1], int(match[2]), [parse_fault(fault) for fault in faults if fault])
 
 
-def draw_signal(rng, way):
+def draw_signal(rng, way, signals=SIGNALS):
     """Moments are early more often than late, in time or in verdicts that are stored."""
-    signal = rng.choice(SIGNALS)
+    signal = rng.choice(signals)
     at = f"{rng.randrange(1, way.cases + 1)}cases" if rng.random() < 0.3 else f"{int(way.seconds * 1000 * rng.random() ** 1.5)}ms"
     receivers = RECEIVERS if way.mpi else RECEIVERS[:-1]
     fault = {"signal": signal, "to": rng.choice(receivers), "at": at}
@@ -113,3 +113,12 @@ def draw(seed, ways, weights):
         fault = (draw_signal if rng.random() < 0.4 else draw_call)(rng, ways[name])
         faults.append({**fault, "run": str(rng.choice((0, 0, 1)))})
     return Plan(name, rng.randrange(1, ways[name].seeds + 1), faults)
+
+
+def draw_one_signal(seed, ways, names, signals):
+    """The plan of a seed with one signal, while the campaign runs first; all pairs of a way and a signal come in turn."""
+    pairs = [(name, signal) for name in names for signal in signals]
+    name, signal = pairs[seed % len(pairs)]
+    rng = random.Random(seed)
+    fault = {**draw_signal(rng, ways[name], (signal,)), "run": "0"}
+    return Plan(name, rng.randrange(1, ways[name].seeds + 1), [fault])

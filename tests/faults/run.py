@@ -3,6 +3,7 @@
 left alone, nothing is left behind. A plan that breaks a law is shrunk, and printed as the line that --plan takes.
 
     tests/faults/run.py [--program build/shardfuzz] [--plans 20] [--seed 1] [--way NAME]...
+    tests/faults/run.py --signal KILL --way sim --way inside --plans 400
     tests/faults/run.py --plan 'sim seed=2; signal=KILL to=parent at=300ms run=0'
 
 Prints one JSON line at the end. Exits 1 if a law was broken, 2 for wrong arguments.
@@ -90,6 +91,7 @@ def arguments():
     parser.add_argument("--plans", type=int, default=20, help="plans to draw; default: 20")
     parser.add_argument("--seed", type=int, default=1, help="of the first plan; the others have the numbers behind it")
     parser.add_argument("--way", action="append", choices=list(ways.WAYS), help="draw plans for these ways to run alone")
+    parser.add_argument("--signal", action="append", choices=plans.SIGNALS, help="draw plans with one of these signals alone, as many for each way and signal")
     parser.add_argument("--plan", action="append", help="run this plan, once for each time that the option is given")
     parser.add_argument("--no-shrink", action="store_true", help="print what breaks a law as it is")
     options = parser.parse_args()
@@ -110,7 +112,10 @@ def drawn(parser, options):
     weights = {name: way.weight for name, way in usable.items() if name in (options.way or usable)}
     if not weights:
         parser.error("none of these ways can run here: plugins have to be built, and mpirun has to be there")
-    return [plans.draw(seed, ways.WAYS, weights) for seed in range(options.seed, options.seed + options.plans)]
+    seeds = range(options.seed, options.seed + options.plans)
+    if options.signal:
+        return [plans.draw_one_signal(seed, ways.WAYS, list(weights), options.signal) for seed in seeds]
+    return [plans.draw(seed, ways.WAYS, weights) for seed in seeds]
 
 
 def main():

@@ -11,6 +11,7 @@ import time
 from plan import RUNS
 
 TIMEOUT_S = 90  # of one run; the machine may be busy
+START_S = 3 * 60  # what launched ranks may take to start: three times a minute, where Open MPI itself does not come back
 POLL_S = 0.01
 MARK = "SHARDFUZZ_FAULTS_MARK"
 STATE_BYTES = 4096
@@ -128,7 +129,7 @@ def start(way, seed, faults, tools, folder):
         for thread in threads:
             thread.start()
         try:
-            code = process.wait(TIMEOUT_S)
+            code = process.wait(TIMEOUT_S + START_S * way.mpi)
         except subprocess.TimeoutExpired:
             code = None
             send(processes(folder), "KILL")

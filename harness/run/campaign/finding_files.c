@@ -15,6 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CASE_FILE "case.json"
+#define MIN_FILE "min.json"
+#define SCRIPT_FILE "script.py"
+#define REPORT_FILE "report.txt"
+
 enum { SF_SHRINK_LINE_TEXT = 1400 };
 
 struct sf_case sf_case_expecting(const struct sf_case *c, const struct sf_outcome *outcome) {
@@ -125,7 +130,7 @@ const char *sf_finding_read_beside(struct sf_bytes *bytes, const char *path, con
   char beside[SF_PATH_TEXT];
   const char *slash = strrchr(path, '/');
   const int folder = slash ? (int)(slash - path) + 1 : 0;
-  if (strcmp(path + folder, "min.json") != 0) return NULL;
+  if (strcmp(path + folder, MIN_FILE) != 0) return NULL;
   if (snprintf(beside, sizeof beside, "%.*s%s", folder, path, name) >= (int)sizeof beside) return NULL;
   return sf_bytes_read_file(bytes, beside, BYTES_MAX, NULL) == SF_OK ? (const char *)bytes->data : NULL;
 }
@@ -144,6 +149,16 @@ void sf_finding_directory(char *out, size_t size, const char *out_dir, const cha
   if (!folder || !*folder) sf_finding_folder_name(name, signature, 1);
   const int length = snprintf(out, size, "%s/%s", out_dir, folder && *folder ? folder : name);
   SF_ASSERT_LT(length, (int64_t)size);
+}
+
+void sf_finding_discard(const char *directory) {
+  static const char *const names[] = {CASE_FILE, MIN_FILE, SCRIPT_FILE, SF_FINDING_STEPS_FILE, SF_CONTRAST_FILE, REPORT_FILE};
+  char path[1200];
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    snprintf(path, sizeof path, "%s/%s", directory, names[i]);
+    sf_file_discard(path);
+  }
+  rmdir(directory);
 }
 
 static enum sf_status write_case(const char *directory, const char *name, const struct sf_case *c, const struct sf_outcome *outcome,
@@ -167,18 +182,18 @@ enum sf_status sf_finding_write(const char *directory, const struct sf_case *c, 
   char path[1200], *report = NULL;
   enum sf_status status = sf_make_directories(directory, error);
   if (status != SF_OK) return status;
-  if (files & SF_FINDING_CASE) status = write_case(directory, "case.json", c, outcome, error);
-  if (status == SF_OK && min && files & SF_FINDING_MIN) status = write_case(directory, "min.json", &min->min, &min->min_outcome, error);
-  if (status == SF_OK && min && files & SF_FINDING_MIN && *min->script) status = write_text(directory, "script.py", min->script, error);
+  if (files & SF_FINDING_CASE) status = write_case(directory, CASE_FILE, c, outcome, error);
+  if (status == SF_OK && min && files & SF_FINDING_MIN) status = write_case(directory, MIN_FILE, &min->min, &min->min_outcome, error);
+  if (status == SF_OK && min && files & SF_FINDING_MIN && *min->script) status = write_text(directory, SCRIPT_FILE, min->script, error);
   if (status == SF_OK && min && files & SF_FINDING_MIN && *min->steps)
     status = write_text(directory, SF_FINDING_STEPS_FILE, min->steps, error);
   if (status == SF_OK && min && files & SF_FINDING_MIN && *min->contrast)
     status = write_text(directory, SF_CONTRAST_FILE, min->contrast, error);
   if (status != SF_OK || !(files & SF_FINDING_REPORT)) return status;
-  snprintf(path, sizeof path, "%s/%s", directory, min ? "min.json" : "case.json");
+  snprintf(path, sizeof path, "%s/%s", directory, min ? MIN_FILE : CASE_FILE);
   told.replay_path = path;
   status = sf_finding_report(&report, min ? &min->min : c, min ? &min->min_outcome : outcome, &told);
-  status = status == SF_OK ? write_text(directory, "report.txt", report, error) : sf_error_set(error, status, "%s", sf_status_text(status));
+  status = status == SF_OK ? write_text(directory, REPORT_FILE, report, error) : sf_error_set(error, status, "%s", sf_status_text(status));
   sf_free(report);
   return status;
 }

@@ -38,6 +38,8 @@ enum { SF_FINDING_CASE = 1, SF_FINDING_MIN = 2, SF_FINDING_REPORT = 4, SF_FINDIN
  * what was seen. The story's replay_path is set in here. */
 enum sf_status sf_finding_write(const char *directory, const struct sf_case *c, const struct sf_outcome *outcome,
                                 const struct sf_finding_story *story, unsigned files, struct sf_error *error) SF_MUST_USE;
+/* Removes what sf_finding_write wrote, whole or half, and the folder if nothing else is in it. */
+void sf_finding_discard(const char *directory);
 /* What is known of how a smallest case was found, as in a job's result; "" or NULL: not noted. */
 struct sf_shrunk_texts {
   const char *steps, *contrast;

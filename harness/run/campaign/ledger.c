@@ -457,6 +457,15 @@ static enum sf_status remember_further(void *ctx, const struct sf_store_further 
   return ledger->status;
 }
 
+/* A run that was killed may have written files of a finding that it did not store. They are written again if the case shows it again. */
+static enum sf_status discard_folder(void *ctx, const char *signature, const char *folder) {
+  const struct sf_ledger *ledger = ctx;
+  char directory[SF_PATH_TEXT];
+  sf_finding_directory(directory, sizeof directory, ledger->options->out_dir, signature, folder);
+  sf_finding_discard(directory);
+  return SF_OK;
+}
+
 static enum sf_status open_store(struct sf_ledger *ledger) {
   const char *names[SF_STORE_FEATURES_MAX];
   char *text = NULL;
@@ -476,6 +485,7 @@ static enum sf_status open_store(struct sf_ledger *ledger) {
   };
   status = sf_store_open(&ledger->store, &options, &ledger->error);
   sf_free(text);
+  if (status == SF_OK) status = sf_store_each_unused_folder(ledger->store, discard_folder, ledger, &ledger->error);
   if (status == SF_OK) status = sf_store_each_verdict(ledger->store, remember_signature, ledger, &ledger->error);
   if (status == SF_OK) status = sf_store_each_further(ledger->store, remember_further, ledger, &ledger->error);
   return status == SF_OK ? sf_ledger_recall(ledger) : status;

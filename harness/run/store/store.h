@@ -109,6 +109,10 @@ enum sf_status sf_store_add_further(struct sf_store *store, const struct sf_stor
 enum sf_status sf_store_set_folder(struct sf_store *store, const char *signature, const char *folder, struct sf_error *error) SF_MUST_USE;
 /* Copies it; "" when it was not set. */
 enum sf_status sf_store_folder(struct sf_store *store, char *out, size_t size, const char *signature, struct sf_error *error) SF_MUST_USE;
+typedef enum sf_status (*sf_store_visit_folder)(void *context, const char *signature, const char *folder);
+/* Folders of signatures that have no finding: of runs that were killed before they stored it. By ascending signature. */
+enum sf_status sf_store_each_unused_folder(struct sf_store *store, sf_store_visit_folder visit, void *context,
+                                           struct sf_error *error) SF_MUST_USE;
 /* Counts one more shrink of a key. */
 enum sf_status sf_store_add_shrink(struct sf_store *store, const char *shrink_key, struct sf_error *error) SF_MUST_USE;
 /* How often a key was shrunk, the open batch included. */

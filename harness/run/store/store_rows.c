@@ -320,6 +320,21 @@ enum sf_status sf_store_each_further(struct sf_store *store, sf_store_visit_furt
   return status;
 }
 
+enum sf_status sf_store_each_unused_folder(struct sf_store *store, sf_store_visit_folder visit, void *context, struct sf_error *error) {
+  static const char select[] =
+      "SELECT signature, name FROM folder WHERE signature NOT IN (SELECT signature FROM finding) ORDER BY signature";
+  sqlite3_stmt *statement = NULL;
+  enum sf_status status = sf_store_query(store, &statement, error, select, "");
+  while (sf_store_next_row(store, statement, &status, error)) {
+    const char *signature = column_text(statement, 0), *name = column_text(statement, 1);
+    if (!signature || !name || !is_folder(name))
+      status = sf_error_set(error, SF_EINPUT, "%s: damaged: a folder's name is none", store->path);
+    else
+      status = visit(context, signature, name);
+  }
+  return status;
+}
+
 enum sf_status sf_store_pairs(struct sf_store *store, char **out, struct sf_error *error) {
   return sf_store_query_text(store, out, "SELECT coalesce((SELECT value FROM meta WHERE key = 'pairs'), '')", "meta.pairs", error);
 }

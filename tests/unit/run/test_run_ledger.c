@@ -32,6 +32,12 @@ static void books_close(struct books *b) {
   test_free(b);
 }
 
+/* What is not stored is lost. */
+static void books_kill(struct books *b) {
+  sf_ledger_close(&b->ledger);
+  test_free(b);
+}
+
 static struct sf_store_summary summary(struct books *b) {
   struct sf_store_summary s;
   assert_int_equal(sf_store_summarise(b->ledger.store, &s, NULL), SF_OK);
@@ -194,6 +200,43 @@ static void test_ledger_open_resume_remembers_signatures(void **state) {
   assert_int_equal(sf_ledger_shrinks(&b->ledger, "deadlock/comm/here"), 1);
   sf_ledger_add_unshrunk(&b->ledger, &BOOKING(1, both, of_both));
   assert_int_equal(finding(b, "deadlock/comm/here@tp").count, 2);
+  books_close(b);
+}
+
+static void write_beside(const char *folder, const char *name) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/findings/%s", folder, name);
+  assert_int_equal(sf_bytes_write_file(path, "half", 4, NULL), SF_OK);
+}
+
+static bool is_there(const char *folder, const char *name) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/findings/%s", folder, name);
+  return access(path, F_OK) == 0;
+}
+
+/* Files of a finding that a killed run did not store go, half-written ones too; those of a stored finding and what others wrote stay. */
+static void test_ledger_open_resume_discards_files_of_what_was_not_stored(void **state) {
+  struct books *b = books_open(*state, false);
+  const struct sf_case tp = case_make(CASE_TP2);
+  const struct sf_outcome here = finding_of(&tp, "here"), lost = finding_of(&tp, "lost"), shared = finding_of(&tp, "shared");
+  sf_ledger_add_unshrunk(&b->ledger, &BOOKING(0, tp, here));
+  sf_ledger_add_unshrunk(&b->ledger, &BOOKING(1, tp, lost));
+  write_beside(*state, "deadlock-comm-lost@tp/case.json.1.0.tmp");
+  assert_true(is_there(*state, "deadlock-comm-lost@tp/report.txt"));
+  books_kill(b);
+  b = books_open(*state, true);
+  assert_true(is_there(*state, "deadlock-comm-here@tp/report.txt"));
+  assert_false(is_there(*state, "deadlock-comm-lost@tp"));
+  sf_ledger_add_unshrunk(&b->ledger, &BOOKING(1, tp, lost));
+  assert_true(is_there(*state, "deadlock-comm-lost@tp/case.json"));
+  sf_ledger_add_unshrunk(&b->ledger, &BOOKING(2, tp, shared));
+  write_beside(*state, "deadlock-comm-shared@tp/notes");
+  books_kill(b);
+  b = books_open(*state, true);
+  assert_true(is_there(*state, "deadlock-comm-lost@tp/case.json")); /* it was stored before the next finding took a folder */
+  assert_true(is_there(*state, "deadlock-comm-shared@tp/notes"));
+  assert_false(is_there(*state, "deadlock-comm-shared@tp/case.json"));
   books_close(b);
 }
 
@@ -491,6 +534,7 @@ int main(void) {
       FOLDER_TEST(test_ledger_divides_the_shrinks_of_a_key_by_the_shares_of_the_campaign),
       FOLDER_TEST(test_ledger_add_unshrunk_counts_each_key_under_the_signature_that_it_was_shrunk_to),
       FOLDER_TEST(test_ledger_open_resume_remembers_signatures),
+      FOLDER_TEST(test_ledger_open_resume_discards_files_of_what_was_not_stored),
       FOLDER_TEST(test_ledger_add_shrunk_files_are_those_of_the_smallest_index),
       FOLDER_TEST(test_ledger_add_shrunk_after_unshrunk_leaves_the_case_of_the_smallest_index),
       FOLDER_TEST(test_ledger_add_shrunk_flaky_has_a_class_and_a_signature_of_its_own),
