@@ -2,9 +2,9 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/hash.h"
+#include "harness/base/json.h"
 #include "harness/check/blocks.h"
 #include "harness/check/kernel.h"
-#include "harness/spec/json.h"
 #include "oracles/judge/judge.h"
 #include "oracles/noise/norms.h"
 

@@ -1,7 +1,7 @@
 #include "harness/check/trace_set.h"
 
 #include "harness/base/hash.h"
-#include "harness/spec/json.h"
+#include "harness/base/json.h"
 
 #include <jansson.h>
 #include <stdio.h>

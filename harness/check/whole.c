@@ -1,8 +1,8 @@
 #include "harness/check/whole.h"
 
 #include "harness/base/bytes.h"
+#include "harness/base/json.h"
 #include "harness/check/blocks.h"
-#include "harness/spec/json.h"
 
 #include <jansson.h>
 #include <stdio.h>

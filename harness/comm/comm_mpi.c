@@ -5,11 +5,15 @@
 #include "harness/comm/mpi_internal.h"
 
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
+
+enum { INIT_SECONDS = 180, INIT_FAILED = 3 }; /* the exit code of a machine that fails */
 
 /* --- leaving ---------------------------------------------------------------------------------------------------- */
 
@@ -294,12 +298,32 @@ static enum sf_status create_comms(struct sf_mpi *mpi) {
   return mpi->groups == NULL ? SF_ENOMEM : mpi_ops_create(mpi);
 }
 
+static void give_up(int signal) {
+  static const char text[] = "shardfuzz: MPI_Init did not come back within 3 minutes\n";
+  (void)signal;
+  if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(INIT_FAILED);
+  _exit(INIT_FAILED);
+}
+
+/* MPI_Init. Open MPI waits in it for ever where a connection of its own broke; then the process ends, and mpirun ends the job. */
+static bool init_in_time(void) {
+  const struct sigaction ends = {.sa_handler = give_up};
+  struct sigaction before;
+  int provided = 0;
+  sigaction(SIGALRM, &ends, &before);
+  alarm(INIT_SECONDS);
+  const int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+  alarm(0);
+  sigaction(SIGALRM, &before, NULL);
+  return code == MPI_SUCCESS;
+}
+
 enum sf_status sf_mpi_create(struct sf_mpi **out, struct sf_error *error) {
   struct sf_mpi *mpi = sf_alloc(sizeof *mpi);
   if (mpi == NULL) return sf_error_set(error, SF_ENOMEM, "no memory for the MPI backend");
-  int provided = 0, rank = 0, world = 0;
+  int rank = 0, world = 0;
   mpi->control = mpi->messages = MPI_COMM_NULL;
-  if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
+  if (!init_in_time()) {
     sf_free(mpi);
     return sf_error_set(error, SF_EIO, "MPI_Init_thread failed");
   }

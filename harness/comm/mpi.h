@@ -22,7 +22,8 @@ bool sf_mpi_may_complain(void);
 /* Differences from the simulated world: the first use of a group makes its members meet, also in an asynchronous call (as in NCCL); a call
  * that one member makes blocking and another asynchronously does not match; a deadlock is a hang, and `progress` tells where. */
 struct sf_mpi;
-/* MPI_Init, reduction operations for bf16, a duplicated world for the control channel. Once per process. */
+/* MPI_Init, reduction operations for bf16, a duplicated world for the control channel. Once per process. An MPI_Init that does not come
+ * back within 3 minutes ends the process with a line on stderr and code 3. */
 enum sf_status sf_mpi_create(struct sf_mpi **out, struct sf_error *error) SF_MUST_USE;
 void sf_mpi_destroy(struct sf_mpi *mpi); /* MPI_Finalize */
 /* Of this process, and how many the job has: of MPI_COMM_WORLD. */

@@ -1,9 +1,9 @@
 /* Cases of frameworks: the object that a worker knows how to read, kept as text, and the axes that it names. */
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
+#include "harness/base/json.h"
 #include "harness/base/reals.h"
 #include "harness/spec/case_internal.h"
-#include "harness/spec/json.h"
 
 #include <jansson.h>
 #include <string.h>

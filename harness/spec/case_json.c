@@ -2,10 +2,10 @@
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
 #include "harness/base/bytes.h"
+#include "harness/base/json.h"
 #include "harness/base/nearest.h"
 #include "harness/base/utf8.h"
 #include "harness/spec/case_internal.h"
-#include "harness/spec/json.h"
 
 #include <inttypes.h>
 #include <jansson.h>

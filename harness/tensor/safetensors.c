@@ -3,7 +3,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
-#include "harness/spec/json.h"
+#include "harness/base/json.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 #include "harness/base/alloc.h"
 #include "harness/base/assert.h"
-#include "harness/spec/json.h"
+#include "harness/base/json.h"
 #include "harness/tensor/safetensors.h"
 
 #include <jansson.h>

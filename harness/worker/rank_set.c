@@ -1,6 +1,7 @@
 #include "harness/worker/rank_set.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/json.h"
 #include "harness/base/sinks.h"
 #include "harness/base/system/local_socket.h"
 #include "harness/worker/shell.h"
@@ -190,12 +191,18 @@ bool sf_rank_set_is_silent(struct sf_rank_set *set, int32_t waited_for, double s
 /* --- hellos ----------------------------------------------------------------------------------------------------- */
 
 json_t *sf_rank_line_parse(const char *line, size_t length, const char **wrong) {
-  json_error_t error;
-  json_t *value = json_loadb(line, length, JSON_REJECT_DUPLICATES, &error);
+  json_t *value = sf_json_of_bytes(line, length, JSON_REJECT_DUPLICATES);
   *wrong = !value ? "is no JSON" : !json_is_object(value) ? "is no JSON object" : NULL;
   if (!*wrong) return value;
   json_decref(value);
   return NULL;
+}
+
+/* False: the object has no such integer. json_unpack would fail without memory too. */
+static bool get_integer(json_int_t *out, const json_t *object, const char *key) {
+  const json_t *value = json_object_get(object, key);
+  *out = json_integer_value(value);
+  return json_is_integer(value);
 }
 
 /* Moves the connection to its rank's place: connections before that place have said hello or wait for it. */
@@ -203,9 +210,10 @@ static bool welcome(struct sf_rank_set *set, int32_t *at, struct sf_worker_repor
   const char *wrong = NULL;
   json_int_t version = 0, rank = -1, world = 0;
   json_t *hello = sf_rank_line_parse(line, length, &wrong);
-  int forks = 0;
-  if (hello && json_unpack(hello, "{s:I, s:I, s:I, s?b}", "hello", &version, "rank", &rank, "ranks", &world, "forks", &forks) != 0)
-    wrong = "is no hello";
+  const bool has_all = get_integer(&version, hello, "hello") && get_integer(&rank, hello, "rank") && get_integer(&world, hello, "ranks");
+  const json_t *can_fork = json_object_get(hello, "forks");
+  const bool forks = json_is_true(can_fork);
+  if (hello && (!has_all || (can_fork && !json_is_boolean(can_fork)))) wrong = "is no hello";
   json_decref(hello);
   if (wrong) {
     sf_rank_set_fail(set, report, SF_WORKER_GARBLED, "the first line of a rank %s: %.120s", wrong, line);

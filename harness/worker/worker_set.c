@@ -104,15 +104,19 @@ static int32_t count_state(const struct sf_rank_set *set, int32_t state, int32_t
 /* What a rank gave as a reason. */
 static const char *reason_of(const char *text) { return text[strspn(text, " \t\r\n")] == '\0' ? "the worker gave no reason" : text; }
 
+/* NULL: the answer has no such text. */
+static const char *text_of(const json_t *answer, const char *key) { return json_string_value(json_object_get(answer, key)); }
+
 /* Handles one line of a rank. False: the set has failed. */
 static bool take_line(struct sf_rank_set *set, int32_t r, struct sf_worker_report *report, const char *line, size_t length) {
   struct sf_rank *rank = &set->ranks[r];
   const char *wrong = NULL, *text = NULL;
-  json_int_t id = -1;
   json_t *answer = sf_rank_line_parse(line, length, &wrong);
   report->rank = r;
   sf_rank_set_note_heard(set, rank);
-  if (answer && json_unpack(answer, "{s:I}", "id", &id) != 0) wrong = "has no id";
+  const json_t *asked = json_object_get(answer, "id");
+  const json_int_t id = json_integer_value(asked);
+  if (answer && !json_is_integer(asked)) wrong = "has no id";
   const json_t *ok = json_object_get(answer, "ok");
   if (wrong) {
     sf_rank_set_fail(set, report, SF_WORKER_GARBLED, "what rank %d said %s: %.160s", r, wrong, line);
@@ -127,12 +131,12 @@ static bool take_line(struct sf_rank_set *set, int32_t r, struct sf_worker_repor
   } else if (ok) {
     rank->state = RANK_DONE;
     if (r == 0) report->value = json_incref((json_t *)(uintptr_t)ok);
-  } else if (json_unpack(answer, "{s:s}", "refused", &text) == 0 || json_unpack(answer, "{s:s}", "full", &text) == 0) {
+  } else if ((text = text_of(answer, "refused")) || (text = text_of(answer, "full"))) {
     rank->state = json_object_get(answer, "refused") ? RANK_REFUSED : RANK_FULL;
     if (!*report->text) snprintf(report->text, sizeof report->text, "%s", reason_of(text));
-  } else if (json_unpack(answer, "{s:s}", "unusable", &text) == 0) {
+  } else if ((text = text_of(answer, "unusable"))) {
     sf_rank_set_fail(set, report, SF_WORKER_UNUSABLE, "%s", reason_of(text));
-  } else if (json_unpack(answer, "{s:s}", "error", &text) == 0) {
+  } else if ((text = text_of(answer, "error"))) {
     rank->state = RANK_FAILED;
     if (count_state(set, RANK_FAILED, NULL) == 1) snprintf(report->text, sizeof report->text, "%s", reason_of(text));
   } else {

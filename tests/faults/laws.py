@@ -7,25 +7,15 @@ import signal
 import sqlite3
 import time
 
+from plan import breaks_connection, is_endless
 from trial import processes
 
 GONE_S = 5  # a process that ends is given so long
 # Errors of the machine that make a case inconclusive: such a case is compared no further.
 LIMITS = {"ENOMEM", "ENOSPC", "EAGAIN", "EIO"}
-
-
 ENDING = {"KILL", "TERM", "INT", "torn"}
 # Of a finding's folder: what the machine had no memory or no process for while the finding was shrunk is missing in these.
 TOLD = {"shrink.txt", "report.txt", "contrast.json"}
-
-
-def is_endless(fault):
-    """Whether the connections of all processes break for ever: what they would have said is not known."""
-    return breaks_connection(fault) and fault["times"] == "0"
-
-
-def breaks_connection(fault):
-    return fault.get("call") in ("send", "recv") and fault["effect"] in ("ECONNRESET", "hangup")
 
 
 class Books:

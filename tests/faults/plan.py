@@ -45,6 +45,15 @@ def kind(fault):
     return "signal" if "signal" in fault else "call"
 
 
+def breaks_connection(fault):
+    return fault.get("call") in ("send", "recv") and fault["effect"] in ("ECONNRESET", "hangup")
+
+
+def is_endless(fault):
+    """Whether the connections of all processes break for ever: what they would have said is not known."""
+    return breaks_connection(fault) and fault["times"] == "0"
+
+
 def allowed(name, value):
     """Whether a field may have this value; None where there is no such field."""
     if name == "signal":

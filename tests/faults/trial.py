@@ -8,10 +8,11 @@ import subprocess
 import threading
 import time
 
-from plan import RUNS
+from plan import RUNS, is_endless
 
 TIMEOUT_S = 90  # of one run; the machine may be busy
-START_S = 3 * 60  # what launched ranks may take to start: three times a minute, where Open MPI itself does not come back
+START_S = 4 * 60  # where Open MPI does not come back: launched ranks have three times a minute to start, MPI_Init inside a job 3 minutes
+BROKEN_S = 3 * 60  # each case three times, where connections break for ever
 POLL_S = 0.01
 MARK = "SHARDFUZZ_FAULTS_MARK"
 STATE_BYTES = 4096
@@ -129,7 +130,7 @@ def start(way, seed, faults, tools, folder):
         for thread in threads:
             thread.start()
         try:
-            code = process.wait(TIMEOUT_S + START_S * way.mpi)
+            code = process.wait(TIMEOUT_S + START_S * way.mpi + BROKEN_S * any(map(is_endless, faults)))
         except subprocess.TimeoutExpired:
             code = None
             send(processes(folder), "KILL")

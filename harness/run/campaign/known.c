@@ -2,9 +2,9 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
+#include "harness/base/json.h"
 #include "harness/base/nearest.h"
 #include "harness/run/process/subject.h"
-#include "harness/spec/json.h"
 
 #include <jansson.h>
 #include <stdio.h>

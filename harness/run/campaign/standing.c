@@ -1,10 +1,10 @@
 #include "harness/run/campaign/standing.h"
 
 #include "harness/base/assert.h"
+#include "harness/base/json.h"
 #include "harness/base/sinks.h"
 #include "harness/base/utf8.h"
 #include "harness/run/support/json.h"
-#include "harness/spec/json.h"
 
 #include <inttypes.h>
 #include <math.h>

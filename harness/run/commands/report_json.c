@@ -1,11 +1,11 @@
 #include "harness/run/commands/report_json.h"
 
 #include "harness/base/alloc.h"
+#include "harness/base/json.h"
 #include "harness/base/sinks.h"
 #include "harness/run/support/json.h"
 #include "harness/run/trial/features.h"
 #include "harness/run/trial/mutants.h"
-#include "harness/spec/json.h"
 #include "oracles/ops/op.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* Which fields of a smallest case matter, as a table. */
+#include "harness/base/json.h"
 #include "harness/base/sinks.h"
 #include "harness/run/figures/figures.h"
 #include "harness/run/process/contrast_text.h"
-#include "harness/spec/json.h"
 
 #include <jansson.h>
 #include <string.h>

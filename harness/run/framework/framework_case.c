@@ -1,7 +1,7 @@
 #include "harness/run/framework/framework_case.h"
 
 #include "harness/base/alloc.h"
-#include "harness/spec/json.h"
+#include "harness/base/json.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/hash.h"
-#include "harness/spec/json.h"
+#include "harness/base/json.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 #include "harness/run/process/contrast_text.h"
 
+#include "harness/base/json.h"
 #include "harness/base/sinks.h"
 #include "harness/run/support/json.h"
-#include "harness/spec/json.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -57,15 +57,21 @@ static bool same_failure(const struct sf_outcome *outcome, const char *shrink_ke
   return outcome->status == SF_OK && outcome->verdict == SF_VERDICT_FINDING && sf_outcome_same_failure(outcome->shrink_key, shrink_key);
 }
 
-/* Runs a candidate or a neighbour. A process that crashes may have been killed from outside, so a crash other than the finding's is tried
- * again in another process. False: no process could be started. */
-static bool try_case(struct shrink_loop *loop, const struct sf_case *c, struct sf_outcome *outcome) {
+/* run_case, but a process that crashes may have been killed from outside: a crash other than the finding's is tried again in another
+ * process. */
+static bool run_unless_killed(struct shrink_loop *loop, const struct sf_case *c, const char *shrink_key, enum sf_effort effort,
+                              char *script, struct sf_outcome *outcome) {
   for (int attempt = 0; attempt < CANDIDATE_ATTEMPTS; attempt++) {
-    if (!run_case(loop->pool, c, loop->job->shrink_key, loop->deadline, loop->effort, NULL, outcome)) return false;
+    if (!run_case(loop->pool, c, shrink_key, loop->deadline, effort, script, outcome)) return false;
     const bool crashed = outcome->status == SF_OK && outcome->verdict == SF_VERDICT_FINDING && sf_class_cuts_off(outcome->cls);
     if (!crashed || same_failure(outcome, loop->job->shrink_key)) break;
   }
   return true;
+}
+
+/* Runs a candidate or a neighbour. False: no process could be started. */
+static bool try_case(struct shrink_loop *loop, const struct sf_case *c, struct sf_outcome *outcome) {
+  return run_unless_killed(loop, c, loop->job->shrink_key, loop->effort, NULL, outcome);
 }
 
 static bool fails_in_the_same_way(struct shrink_loop *loop, const struct sf_case *c) {
@@ -135,7 +141,7 @@ static void name_culprit(struct shrink_loop *loop, struct sf_job *job, struct sf
       !(found->ratio < NEAR_NOISE))
     return;
   alone.mode = SF_MODE_ISOLATED;
-  if (sf_case_validate(&alone, NULL) != SF_OK || !run_case(loop->pool, &alone, "", loop->deadline, SF_EFFORT_USUAL, NULL, &outcome)) return;
+  if (sf_case_validate(&alone, NULL) != SF_OK || !run_unless_killed(loop, &alone, "", SF_EFFORT_USUAL, NULL, &outcome)) return;
   if (outcome.status != SF_OK || outcome.verdict != SF_VERDICT_FINDING) return;
   job->c = result->min = alone;
   result->min_outcome = outcome;
@@ -148,7 +154,7 @@ static bool diagnose(struct shrink_loop *loop, const struct sf_pool_options *opt
   struct sf_outcome outcome;
   if (result->min_outcome.cls == SF_CLASS_HANG || sf_class_cuts_off(result->min_outcome.cls)) return true;
   if (options->launcher && sf_outcome_breaks_ranks(&result->min_outcome)) return true;
-  if (!run_case(loop->pool, &result->min, loop->job->shrink_key, loop->deadline, SF_EFFORT_THOROUGH, result->script, &outcome)) return true;
+  if (!run_unless_killed(loop, &result->min, loop->job->shrink_key, SF_EFFORT_THOROUGH, result->script, &outcome)) return true;
   if (!same_failure(&outcome, loop->job->shrink_key)) return !sf_outcome_ran_to_its_end(&outcome);
   const struct sf_job shown = {.c = result->min, .diagnose = true, .deadline = loop->deadline};
   sf_diagnosis_confirm(&outcome, options, &shown);

@@ -2,9 +2,9 @@
 
 #include "harness/base/alloc.h"
 #include "harness/base/bytes.h"
+#include "harness/base/json.h"
 #include "harness/base/sinks.h"
 #include "harness/base/utf8.h"
-#include "harness/spec/json.h"
 
 #include <jansson.h>
 #include <stdio.h>

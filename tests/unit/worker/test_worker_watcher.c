@@ -33,7 +33,10 @@ static void end_quietly(void) { _exit(7); }
 static void stay(void) {
   for (;;) pause();
 }
+static int known[2]; /* written once the owner knows its ward */
 static void end_watcher(void) {
+  char byte;
+  (void)!read(known[0], &byte, 1);
   kill(getppid(), SIGKILL);
   stay();
 }
@@ -44,6 +47,7 @@ static int run_ward(void (*before)(void), void (*last)(void), bool ended_by_itse
   int held[2];
   char byte;
   assert_int_equal(pipe2(held, O_CLOEXEC), 0);
+  assert_int_equal(pipe2(known, O_CLOEXEC), 0);
   const pid_t pid = sf_watcher_fork(&watcher, SF_WARD_CODE, 0, -1);
   if (pid == 0) {
     before();
@@ -52,11 +56,14 @@ static int run_ward(void (*before)(void), void (*last)(void), bool ended_by_itse
   }
   assert_true(pid > 0);
   assert_int_equal(watcher.ward, pid);
+  assert_int_equal(write(known[1], "k", 1), 1);
   close(held[1]);
   if (ended_by_itself) assert_int_equal(read(held[0], &byte, 1), 0);
   const int how = sf_watcher_end(&watcher);
   if (!ended_by_itself) assert_int_equal(read(held[0], &byte, 1), 0);
   close(held[0]);
+  close(known[0]);
+  close(known[1]);
   assert_int_equal(watcher.pid, 0);
   return how;
 }

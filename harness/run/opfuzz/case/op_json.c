@@ -2,8 +2,8 @@
 #include "harness/run/opfuzz/case/op_case.h"
 
 #include "harness/base/assert.h"
+#include "harness/base/json.h"
 #include "harness/base/nearest.h"
-#include "harness/spec/json.h"
 
 #include <inttypes.h>
 #include <jansson.h>

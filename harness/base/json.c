@@ -1,4 +1,4 @@
-#include "harness/spec/json.h"
+#include "harness/base/json.h"
 
 #include "harness/base/alloc.h"
 
@@ -22,13 +22,15 @@ enum sf_status sf_json_read(json_t **out, const char *text, size_t size_bytes, s
   return SF_ENOMEM;
 }
 
-json_t *sf_json_of(const char *text) {
+json_t *sf_json_of_bytes(const char *text, size_t size_bytes, size_t flags) {
   json_t *out = NULL;
   json_error_t where;
   enum sf_status status = SF_ENOMEM;
-  for (int attempt = 0; status == SF_ENOMEM && attempt < ATTEMPTS; attempt++) status = sf_json_read(&out, text, strlen(text), 0, &where);
+  for (int attempt = 0; status == SF_ENOMEM && attempt < ATTEMPTS; attempt++) status = sf_json_read(&out, text, size_bytes, flags, &where);
   return out;
 }
+
+json_t *sf_json_of(const char *text) { return sf_json_of_bytes(text, strlen(text), 0); }
 
 char *sf_json_dump(const json_t *value, size_t flags) {
   const uint64_t before = count_failures();

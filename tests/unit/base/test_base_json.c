@@ -5,7 +5,7 @@
 #include <cmocka.h>
 
 #include "harness/base/alloc.h"
-#include "harness/spec/json.h"
+#include "harness/base/json.h"
 
 #include <string.h>
 
