@@ -82,9 +82,11 @@ def ends(trial):
         last = number + 1 == len(trial.runs)
         name = "the last resume" if last else f"run {number}"
         report = closing(run)
+        if run.code is None and run.launcher_stays:
+            continue  # mpirun waits for itself (PMIx_server_finalize of Open MPI 4.1), and nothing of the program is left to end it
         if run.code is None and trial.way.mpi and trial.is_cut_off:
             continue  # each set of ranks whose connections break has a minute to start
-        elif run.code is None:
+        if run.code is None:
             yield f"{name} did not end"
         elif run.code == 1 and report and report["interrupted"] and not last and any_signal(run):
             continue  # what was found before the signal is new

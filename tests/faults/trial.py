@@ -21,12 +21,13 @@ STATE_BYTES = 4096
 @dataclasses.dataclass
 class Run:
     """One run of the program. code: as subprocess has it, None where it did not end; sent: names of the signals that it was sent;
-    faults: those of the plan that were of this run."""
+    faults: those of the plan that were of this run; launcher_stays: whether mpirun alone did not end, when all processes of the program had."""
     code: int | None
     stdout: str
     stderr: str
     sent: list
     faults: list
+    launcher_stays: bool = False
 
 
 class Tools:
@@ -62,6 +63,12 @@ def processes(folder):
     """Those of the plan of this folder, by number; ones that have ended do not count."""
     marked = [int(name) for name in os.listdir("/proc") if name.isdigit() and environment_of(name).get(MARK.encode()) == folder.encode()]
     return sorted(pid for pid in marked if not is_dead(pid))
+
+
+def is_program(pid, tools):
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/{pid}/exe") == tools.program
+    return False
 
 
 def verdicts(folder):
@@ -129,10 +136,11 @@ def start(way, seed, faults, tools, folder):
         threads = [threading.Thread(target=deliver, args=(fault, process, folder, sent, ended)) for fault in faults if "signal" in fault]
         for thread in threads:
             thread.start()
+        launcher_stays = False
         try:
             code = process.wait(TIMEOUT_S + START_S * way.mpi + BROKEN_S * any(map(is_endless, faults)))
         except subprocess.TimeoutExpired:
-            code = None
+            code, launcher_stays = None, not any(is_program(pid, tools) for pid in processes(folder))
             send(processes(folder), "KILL")
             process.wait()
         ended.set()
@@ -140,7 +148,7 @@ def start(way, seed, faults, tools, folder):
             thread.join()
         for file in (out, err):
             file.seek(0)
-        return Run(code, out.read(), err.read(), sent, faults)
+        return Run(code, out.read(), err.read(), sent, faults, launcher_stays)
 
 
 def run_plan(plan, ways, tools, folder):
