@@ -43,11 +43,13 @@ static bool run_case(struct sf_pool *pool, const struct sf_case *c, const char *
   job.deadline = deadline;
   job.c = *c;
   snprintf(job.shrink_key, sizeof job.shrink_key, "%s", shrink_key);
+  enum sf_status status = SF_EIO;
   for (int attempt = 0; attempt < LACK_ATTEMPTS; attempt++) {
     usleep((useconds_t)(attempt * LACK_PAUSE_US));
-    if (sf_pool_run_job(pool, &job, &result) != SF_OK) return false;
-    if (!lacked(&result.outcome)) break;
+    status = sf_pool_run_job(pool, &job, &result);
+    if (status == SF_ECANCELLED || (status == SF_OK && !lacked(&result.outcome))) break;
   }
+  if (status != SF_OK) return false;
   *outcome = result.outcome;
   if (script) memcpy(script, result.script, sizeof result.script);
   return true;
@@ -76,9 +78,9 @@ static bool try_case(struct shrink_loop *loop, const struct sf_case *c, struct s
 
 static bool fails_in_the_same_way(struct shrink_loop *loop, const struct sf_case *c) {
   struct sf_outcome outcome;
-  if (!try_case(loop, c, &outcome)) return false;
-  if (lacked(&outcome)) loop->cut = SF_SHRINK_CUT_LACK;
-  if (!same_failure(&outcome, loop->job->shrink_key)) return false;
+  const bool ran = try_case(loop, c, &outcome);
+  if (!ran || lacked(&outcome)) loop->cut = SF_SHRINK_CUT_LACK;
+  if (!ran || !same_failure(&outcome, loop->job->shrink_key)) return false;
   loop->last = outcome;
   return true;
 }
