@@ -116,8 +116,8 @@ static void shrink(struct shrink_loop *loop, const struct sf_pool_options *optio
   memset(&report, 0, sizeof report);
   struct sf_case min;
   const int32_t before = loop->trials;
-  enum sf_status status = make_table(&of, job, options, job->was_hang ? SF_TABLE_SHRINK_SLOWLY : SF_TABLE_SHRINK);
-  if (status == SF_OK) status = SF_ENOMEM;
+  if (make_table(&of, job, options, job->was_hang ? SF_TABLE_SHRINK_SLOWLY : SF_TABLE_SHRINK) != SF_OK) return;
+  enum sf_status status = SF_ENOMEM;
   for (int attempt = 0; status == SF_ENOMEM && attempt < LACK_ATTEMPTS; attempt++) {
     loop->last = result->min_outcome;
     loop->best = job->c;
