@@ -124,13 +124,14 @@ static void explain_offset(struct sf_fit *fit) {
   }
   const double offset = count > 0 ? sum / count : 0;
   if (count < ELEMENTS_MIN || offset == 0 || !isfinite(offset)) return;
+  const bool is_few = fit->v->shape.rows * fit->v->shape.cols < ELEMENTS_MIN; /* held by several ranks */
   struct sf_factor by;
   sf_factor_name(&by, fit->v, exp(fabs(offset)), 3 * fit->v->noise / sqrt(count));
   const double left = sf_fit_left(fit, predict_offset, &offset);
   if (*by.names != '\0')
     sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_OFFSET, "the log of a size is added", by.names}, left,
                  "%.6g is %s every element, the log of %s", fabs(offset), offset > 0 ? "added to" : "taken from", by.names);
-  else
+  else if (!is_few)
     sf_fit_offer(fit, (struct sf_cause){SF_DIAGNOSIS_OFFSET, NULL, NULL}, left, "%.6g is added to every element", offset);
 }
 

@@ -29,13 +29,16 @@ static int64_t columns_of(const struct sf_view_shard *s, int64_t logical_cols) {
   return s->count % cols == 0 ? cols : 1;
 }
 
+/* NaN without its sign, which processors and printf show. */
+static double unsigned_nan(double x) { return isnan(x) ? NAN : x; }
+
 static void note_worst(struct sf_numbers *out, const struct sf_tensor_view *v, const struct sf_view_shard *s, int64_t k) {
   const int64_t at = s->at[k], cols = columns_of(s, v->shape.cols);
   out->worst = (struct sf_element){at / v->shape.cols, at % v->shape.cols};
   out->worst_local = (struct sf_element){k / cols, k % cols};
   out->worst_rank = s->rank;
   out->wanted = (double)v->x[at];
-  out->got = (double)s->data[k];
+  out->got = unsigned_nan((double)s->data[k]);
   out->allowed = sf_view_allowed(v, out->worst.row);
 }
 
@@ -75,7 +78,7 @@ static void sum_up(struct sf_numbers *out, const struct counting *counting) {
   out->norm = sqrt(squares);
   out->error = sqrt(error_squares);
   out->mean = sum / (double)out->elements.all;
-  out->mean_got = counting->sum_got / (double)out->elements.all;
+  out->mean_got = unsigned_nan(counting->sum_got / (double)out->elements.all);
   out->rows = share_of(counting->wrong_rows, v->shape.rows);
   out->cols = share_of(counting->wrong_cols, v->shape.cols);
   if (!v->part_name) return;

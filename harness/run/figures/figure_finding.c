@@ -59,7 +59,7 @@ static void append_wrong(struct sf_text *out, const struct sf_culprit *culprit) 
   if (*culprit->first_id) sf_figure_fact(out, "tensor", "%s", culprit->first_id);
   if (culprit->kind >= 0) sf_figure_fact(out, "kind", "%s", kind_meaning(culprit->kind));
   if (*culprit->module) sf_figure_fact(out, "module", "%s", culprit->module);
-  if (culprit->noise > 0 && isfinite(culprit->ratio))
+  if (culprit->ratio > 0 && isfinite(culprit->ratio))
     sf_figure_fact(out, "error", "%.3g, %.3g times what rounding explains", culprit->error, culprit->ratio);
 }
 

@@ -140,7 +140,8 @@ void sf_layers_tell(struct sf_text *out, const struct sf_case *c, const struct s
   if (*outcome->label) sf_line_append(out, "label        %s\n", outcome->label);
   if (outcome->rank >= 0) sf_line_append(out, "rank         %d\n", outcome->rank);
   if (outcome->row >= 0) sf_line_append(out, "row          %" PRId64 "\n", outcome->row);
-  if (outcome->noise > 0) sf_line_append(out, "error        %.3g, %.3g times what rounding explains\n", outcome->error, outcome->ratio);
+  if (outcome->noise > 0 && outcome->ratio > 0)
+    sf_line_append(out, "error        %.3g, %.3g times what rounding explains\n", outcome->error, outcome->ratio);
   sf_line_append(out, "what         %.*s\n", (int)length, outcome->text);
   sf_line_append_all(out, "           | ", outcome->text + length);
   sf_numbers_append(out, &outcome->diagnosis.numbers, outcome->kind);

@@ -21,6 +21,7 @@ BINARY = """add sub mul div true_divide atan2 fmod remainder maximum minimum fma
 floor_divide logical_and logical_or logical_xor rsub isclose float_power""".split()
 REDUCED = "sum mean prod amax amin std var logsumexp any all nansum count_nonzero nanmean".split()
 KEEPS = "sum mean prod amax amin std var logsumexp any all nansum nanmean".split()
+EMPTY_DIMS = "sum mean amax var any".split()  # these take an empty list of dimensions: all of them, for any none
 
 # Arguments within the domain of the operation.
 _WITHIN = {**{name: "x.tanh()" for name in "acos asin atanh erfinv".split()}, "acosh": "x.abs() + 1.5",
@@ -31,6 +32,8 @@ OPERATIONS = {
     **{name: f"torch.special.{name}({_WITHIN.get(name, 'x')})" for name in SPECIAL}, **{name: f"F.{name}(x)" for name in ACTIVATIONS},
     **{name: f"torch.{name}(x, y)" for name in BINARY}, "heaviside": "torch.heaviside(x.detach(), y.detach())",
     **{f"{name}.dim": f"torch.{name}(x, dim=d{', keepdim=keep' if name in KEEPS else ''})" for name in REDUCED},
+    **{f"{name}.no_dims": f"torch.{name}(x, dim=[], keepdim=keep)" for name in EMPTY_DIMS},
+    "vector_norm.no_dims": "torch.linalg.vector_norm(x, dim=[], keepdim=keep)",
     **{f"{name}.all": f"torch.{name}(x)" for name in REDUCED if name != "logsumexp"}, "sum.dims": "torch.sum(x, dim=(0, -1), keepdim=keep)",
     "mean.dims": "torch.mean(x, dim=(0, -1), keepdim=keep)", "amax.dims": "torch.amax(x, dim=(0, -1), keepdim=keep)",
     "logsumexp.dims": "torch.logsumexp(x, dim=(0, -1), keepdim=keep)", "var.correction": "torch.var(x, dim=d, correction=0, keepdim=keep)",

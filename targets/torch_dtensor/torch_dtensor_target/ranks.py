@@ -4,6 +4,7 @@ import itertools
 import random
 
 import torch
+import torch.distributed as dist
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed._local_tensor import LocalTensor, LocalTensorMode
 from torch.distributed.device_mesh import DeviceMesh
@@ -91,10 +92,18 @@ class Ranks:
             if all(not placement.is_partial() or (is_sum(placement) and tensor.dtype.is_floating_point) for placement in tensor.placements):
                 found = [(rank, local, place_in_mesh(tensor.shape, tensor._spec, self.ranks, self.coordinates[rank]))
                          for rank, local in self._locals(tensor._local_tensor).items()]
-                if all((tuple(local.shape) or (1,)) == place.local_shape() for _, local, place in found):
+                if self._on_all_ranks(all((tuple(local.shape) or (1,)) == place.local_shape() for _, local, place in found)):
                     return found
             tensor = tensor.full_tensor()
         return [(rank, local, whole(local.shape)) for rank, local in self._locals(tensor).items()]
+
+    def _on_all_ranks(self, right: bool) -> bool:
+        """Whether all ranks say so. They decide together, since full_tensor() needs all of them."""
+        if not self.simulated and self.count > 1:
+            said = torch.tensor(int(right))
+            dist.all_reduce(said, dist.ReduceOp.MIN)
+            return bool(said)
+        return right
 
     def _locals(self, tensor):
         if isinstance(tensor, AsyncCollectiveTensor):

@@ -419,6 +419,21 @@ static void test_diagnose_wrong_rows_are_part(void **state) {
   diagnose_says(&b, SF_DIAGNOSIS_PART, "only rows 4, 9 of 12");
 }
 
+static void test_diagnose_rows_and_ranks_of_nan_are_part(void **state) {
+  (void)state;
+  static struct bench b;
+  bench_open(&b, 2, 1, 12, 6, SF_CUT_NONE, SF_CUT_EVEN);
+  for (int32_t rank = 0; rank < 2; rank++) b.data[rank][4 * 3] = -NAN, b.data[rank][9 * 3 + 1] = INFINITY;
+  diagnose_says(&b, SF_DIAGNOSIS_PART, "only rows 4, 9 of 12");
+  bench_open(&b, 4, 1, 12, 8, SF_CUT_NONE, SF_CUT_EVEN);
+  for (int64_t i = 0; i < local_count(&b, 2); i++) b.data[2][i] = -NAN;
+  const struct sf_diagnosis d = diagnose(&b);
+  assert_int_equal(d.cls, SF_DIAGNOSIS_PART);
+  assert_non_null(strstr(d.text, "only rank 2 is wrong"));
+  assert_false(signbit(d.numbers.got));
+  assert_false(signbit(d.numbers.mean_got));
+}
+
 static void test_diagnose_wrong_queries_are_part(void **state) {
   (void)state;
   static struct bench b;
@@ -537,6 +552,7 @@ int main(void) {
       cmocka_unit_test(test_diagnose_gate_and_up_exchanged_is_fused_order),
       cmocka_unit_test(test_diagnose_qkv_part_by_part_is_fused_order),
       cmocka_unit_test(test_diagnose_wrong_rows_are_part),
+      cmocka_unit_test(test_diagnose_rows_and_ranks_of_nan_are_part),
       cmocka_unit_test(test_diagnose_wrong_queries_are_part),
       cmocka_unit_test(test_diagnose_wrong_rank_is_part),
       cmocka_unit_test(test_diagnose_scattered_zeros_are_part),

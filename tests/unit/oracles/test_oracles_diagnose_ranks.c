@@ -53,6 +53,9 @@ static void test_diagnose_constant_is_offset(void **state) {
   for (int32_t rank = 0; rank < 4; rank++)
     for (int64_t i = 0; i < local_count(&b, rank); i++) b.data[rank][i] += 1.1f;
   diagnose_says(&b, SF_DIAGNOSIS_OFFSET, "1.1 is added to every element;");
+  bench_open(&b, 4, 1, 1, 1, SF_CUT_NONE, SF_CUT_NONE); /* some number fits one element, however many ranks hold it */
+  for (int32_t rank = 0; rank < 4; rank++) b.data[rank][0] += 1.1f;
+  diagnose_says(&b, SF_DIAGNOSIS_UNKNOWN, "no simple cause");
 }
 
 static void test_diagnose_factor_of_one_replica_is_no_scale(void **state) {
