@@ -119,7 +119,7 @@ class OnRanks(unittest.TestCase):
     def test_tensors_are_whole_again_in_all_placements(self):
         for tp, dp in ((2, 1), (3, 1), (2, 2), (4, 2)):
             ranks = Ranks(tp, dp, range(tp * dp))
-            for names in itertools.product(["R", "S0", "S1", "P"], repeat=1 if dp == 1 else 2):
+            for names in itertools.product(["R", "S0", "S1", "P", "Pavg", "Pmax", "Pmin"], repeat=1 if dp == 1 else 2):
                 full = values("x", [5, 3], torch.float64)
                 with ranks.entered():
                     made = ranks.make(full, ranks.placements(names, 2), "x")

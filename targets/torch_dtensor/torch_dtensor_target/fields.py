@@ -5,7 +5,8 @@ from .operations import NAMES
 
 AXES = ("tp", "dp")                                      # dimensions of the mesh; without the second where that is 1
 ARGUMENTS = {"dim": [0, -1, 1, -2, 2], "k": [1, 0, 2, 3, -1], "keepdim": [False, True]}   # that are no tensors
-PLACEMENTS = ["R", "S0", "S1", "S2", "S3", "P"]          # of a mesh dimension; a cut's dimension is taken modulo the tensor's
+PARTIAL = {"P": "sum", "Pavg": "avg", "Pmax": "max", "Pmin": "min"}         # what the ranks' values have to become
+PLACEMENTS = ["R", "S0", "S1", "S2", "S3", *PARTIAL]     # of a mesh dimension; a cut's dimension is taken modulo the tensor's
 
 
 FIELDS = {

@@ -8,6 +8,10 @@ m, mm     (C, 3); (.., C, 3) with x's leading dimensions          mask      trut
 v         (C)                                                     target    classes, of x's shape without dimension 1, which is the classes
 c, c2     (size of dimension 1)                                   ids       whole numbers below 7 of x's shape; table (7, 3)
 
+Four functions do nothing to plain tensors: moved(x) is x.redistribute() to the placements of the operands, through_local(x) goes to the
+ranks' local tensors and back, gathered(x) is x.full_tensor(), and by_class(x) cuts the classes, as loss_parallel() wants them. A chain with
+a name that ends in ".parallel" runs inside of loss_parallel().
+
 The operation of a name that begins with "~" picks one of several elements. If some are equal, it may pick any of them.
 """
 
@@ -132,6 +136,13 @@ OPERATIONS = {
     "foreach_sqrt": "torch._foreach_sqrt([x.abs(), y.abs()])",
     "histc": "torch.histc(x.detach(), max(1, k), 0, 1)", "searchsorted": "torch.searchsorted(v.sort()[0], x)", "cov": "torch.cov(x)",
     "corrcoef": "torch.corrcoef(x)", "renorm": "torch.renorm(x, 2, 0, 1.0)", "cumsum.flip": "torch.cumsum(x.flip(d), dim=d).flip(d)",
+    "redistribute": "moved(x)", "redistribute.twice": "moved(x * moved(x))", "to_local": "through_local(x)", "to_local.used_twice": "through_local(x) * x",
+    "full_tensor": "gathered(x)", "cross_entropy.parallel": "F.cross_entropy(by_class(x), target)",
+    "cross_entropy.sum.parallel": "F.cross_entropy(by_class(x), target, reduction='sum')",
+    "cross_entropy.none.parallel": "F.cross_entropy(by_class(x), target, reduction='none')",
+    "cross_entropy.ignore.parallel": "F.cross_entropy(by_class(x), target, ignore_index=0)",
+    "cross_entropy.weight.parallel": "F.cross_entropy(by_class(x), target, weight=c.detach())",
+    "log_softmax.parallel": "torch.log_softmax(by_class(x), dim=1)",
     "dropout.eval": "F.dropout(x, 0.5, training=False)", "alpha": "F.elu(x - 0.5, alpha=0.3)",
 }
 
@@ -140,6 +151,11 @@ OPERATIONS = {
 STEPS = frozenset("""ceil floor round trunc frac sgn sign eq ne lt le gt ge floor_divide fmod remainder heaviside logical_and logical_or logical_xor logical_not isclose
 count_nonzero.dim count_nonzero.all any.dim any.all all.dim all.all div.floor div.trunc remainder.scalar where.other round.decimals hinge searchsorted bucketize
 histc bool eq.scalar gt.scalar isin bitwise_and logical_and.mask nan_to_num signbit vector_norm.0""".split())
+
+
+def is_parallel_loss(name: str) -> bool:
+    """Whether the operation runs inside of loss_parallel()."""
+    return name.endswith(".parallel")
 
 
 def picks(name: str) -> bool:

@@ -5,6 +5,7 @@ import copy
 import torch
 import torch.nn.functional as F
 from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import loss_parallel
 
 from shardfuzz import chains
 from shardfuzz.chains import INPUT, NONE, act, gradient_of
@@ -13,10 +14,11 @@ from shardfuzz.worker import Refused
 
 from .fields import ARGUMENTS, AXES
 from .operands import operand
-from .operations import OPERATIONS, STEPS, picks
+from .operations import OPERATIONS, STEPS, is_parallel_loss, picks
 
 _compiled = {name: compile(text, name, "eval") for name, text in OPERATIONS.items()}
 ELEMENTS_MAX = 1 << 16
+_PLAIN = dict.fromkeys(("moved", "through_local", "gathered", "by_class"), lambda x: x)
 
 
 class Operation:
@@ -38,11 +40,11 @@ class Operation:
         other.name += ".before"
         return other
 
-    def run(self, x, make):
-        """(resulting tensors, {name: operand}). make(name, whole): the operand as the expression gets it; whole() gives the logical tensor. Raises what torch
-        raises."""
+    def run(self, x, make, ways=_PLAIN):
+        """(resulting tensors, {name: operand}). make(name, whole): the operand as the expression gets it; whole() gives the logical tensor. ways: the functions
+        that do something to DTensors alone. Raises what torch raises."""
         arguments = _Arguments(self, x, make)
-        result = eval(_compiled[self.kind], {"torch": torch, "F": F}, arguments)
+        result = eval(_compiled[self.kind], {"torch": torch, "F": F, **ways}, arguments)
         found = [one for one in (result if isinstance(result, (tuple, list)) else [result]) if isinstance(one, torch.Tensor)]
         for one in found:
             if one.numel() == 0 or one.numel() > ELEMENTS_MAX:
@@ -89,8 +91,13 @@ def shape_of(operation, place, one):
 
 def run_candidate(case, ranks):
     """[(name, tensor)]: what the chain makes on the ranks' DTensors, forwards and backwards. Raises what torch raises."""
+    with loss_parallel() if any(is_parallel_loss(one.kind) for one in operations_of(case)) else contextlib.nullcontext():
+        return _run_candidate(case, ranks)
+
+
+def _run_candidate(case, ranks):
     placements = {tensor: [case[tensor][axis] for axis in AXES] for tensor in ("x", "y")}
-    grads, found = case["backward"], []
+    grads, found, ways = case["backward"], [], ranks.ways(placements["y"])
 
     def make(name, whole):
         with ranks.outside():
@@ -101,8 +108,8 @@ def run_candidate(case, ranks):
     steps, inputs = operations_of(case), []
     found.append((INPUT, x.detach()))
     for operation in steps:
-        call_before(case, operation, x, make)
-        results, operands = operation.run(x, make)
+        call_before(case, operation, x, make, ways)
+        results, operands = operation.run(x, make, ways)
         inputs += [(gradient_of(operation), x)] + [(gradient_of(operation, name), one) for name, one in operands.items()]
         found += [(act(operation, place), one.detach()) for place, one in enumerate(results)]
         with ranks.outside():
@@ -120,14 +127,14 @@ def run_candidate(case, ranks):
     return found
 
 
-def call_before(case, operation, x, make):
+def call_before(case, operation, x, make, ways):
     """Calls the operation with another argument, and its backward; what that gives, also an error, does not count."""
     other = operation.before(case)
     if other is None:
         return
     with contextlib.suppress(Exception):
         x = x.detach().requires_grad_(x.requires_grad)
-        results, operands = other.run(x, make)
+        results, operands = other.run(x, make, ways)
         last = [one for one in results if is_differentiable(one)]
         inputs = [one for one in (x, *operands.values()) if is_differentiable(one)]
         if last and inputs:

@@ -1,5 +1,6 @@
 """DTensors from logical tensors, and back to each rank's piece with its place: for simulated ranks in this process, and for one real rank."""
 import contextlib
+import functools
 import itertools
 import random
 
@@ -13,7 +14,20 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from shardfuzz.chains.exact import STEP
 from shardfuzz.places import is_sum, length_of, place_in_mesh, whole
 
-from .fields import AXES
+from .fields import AXES, PARTIAL
+
+
+def placements_of(names, dims: int):
+    """From names of fields.PLACEMENTS, for a tensor with that many dimensions. Where two dimensions of the mesh make other values of what their ranks have, the
+    tensor is replicated along both: the result would depend on their order."""
+    alike = len({name for name in names if name in PARTIAL}) < 2
+    return [Replicate() if name == "R" or (name[0] == "S" and dims == 0) or (name in PARTIAL and not alike) else
+            Partial(PARTIAL[name]) if name in PARTIAL else Shard(int(name[1]) % dims) for name in names]
+
+
+def without_sums(placements):
+    """The same placements, replicated in place of what ranks would have to add up or compare."""
+    return [Replicate() if one.is_partial() else one for one in placements]
 
 
 class Ranks:
@@ -44,46 +58,55 @@ class Ranks:
 
     def placements(self, names, dims: int):
         """From names of fields.PLACEMENTS, for a tensor with that many dimensions."""
-        made = []
-        for name in names[:len(self.sizes)]:
-            if name == "R" or (name[0] == "S" and dims == 0):
-                made.append(Replicate())
-            else:
-                made.append(Partial() if name == "P" else Shard(int(name[1]) % dims))
-        return made
+        return placements_of(names[:len(self.sizes)], dims)
+
+    def ways(self, names):
+        """The functions of operations.py that do something to DTensors alone. names: as for placements(); nothing can be moved to a pending sum."""
+        def moved(x):
+            return x.redistribute(placements=without_sums(self.placements(names, x.ndim)))
+
+        def through_local(x):
+            return DTensor.from_local(x.to_local(), x.device_mesh, x.placements, run_check=False, shape=x.shape, stride=x.stride())
+        def by_class(x):
+            return x.redistribute(placements=[Shard(1), *[Replicate()] * (len(self.sizes) - 1)])
+        return {"moved": moved, "through_local": through_local, "gathered": lambda x: x.full_tensor(), "by_class": by_class}
 
     def make(self, full: torch.Tensor, placements, key: str) -> DTensor:
         """A DTensor whose pieces we cut ourselves. Summands are multiples of STEP, so their sum is exact. Whole numbers and truth values are replicated where
         floating-point numbers would be summands."""
         if not full.dtype.is_floating_point:
-            placements = [Replicate() if placement.is_partial() else placement for placement in placements]
+            placements = without_sums(placements)
         with self.outside():
             locals_ = {rank: self._cut(full, placements, rank, key) for rank in self.mine}
         local = LocalTensor(locals_) if self.simulated else locals_[self.mine[0]]
         return DTensor.from_local(local, self.mesh, placements, run_check=False, shape=full.shape, stride=full.stride())
 
     def _cut(self, full, placements, rank, key):
-        place = place_in_mesh(full.shape, placements, self.ranks, self.coordinates[rank])
+        place = place_in_mesh(full.shape, without_sums(placements), self.ranks, self.coordinates[rank])
         local = full
         for dim, runs in enumerate(place.index if full.ndim else ()):
             if length_of(runs) != full.shape[dim]:
                 local = local.index_select(dim, torch.tensor([i for start, length, _ in runs for i in range(start, start + length)], dtype=torch.int64))
         for mesh_dim, placement in enumerate(placements):
             if placement.is_partial():
-                local = self._summand(local, mesh_dim, rank, key)
+                local = self._part(placement.reduce_op, local, mesh_dim, rank, key)
         return local.clone(memory_format=torch.contiguous_format)
 
-    def _summand(self, local, mesh_dim, rank, key):
-        """This rank's part of a sum along a mesh dimension. Ranks above 0 have random multiples of STEP; rank 0 has the tensor less all of these."""
-        def part(other):
-            at = [*self.coordinates[rank]]
-            at[mesh_dim] = other
+    def _part(self, kind, local, mesh_dim, rank, key):
+        """What this rank has of values that a mesh dimension's ranks add up, average, or take the largest or smallest of. All are multiples of STEP, and random
+        but for one rank's: of sums rank 0's, of the others that which a random number names. Ranks that differ in later dimensions of the mesh alone have the same."""
+        def random_of(other, lowest, end):
+            at = [*self.coordinates[rank][:mesh_dim], other]
             generator = torch.Generator().manual_seed(random.Random(f"{key}/{mesh_dim}/{at}").getrandbits(60))
-            return torch.randint(1, 1 << 10, local.shape, generator=generator).to(local.dtype).mul_(STEP)
-        own = self.coordinates[rank][mesh_dim]
+            return torch.randint(lowest, end, local.shape, generator=generator).to(local.dtype)
+        own, size = self.coordinates[rank][mesh_dim], self.sizes[mesh_dim]
+        if kind in ("max", "min"):
+            holder, off = random_of(0, 0, size), random_of(own, 1, 1 << 10).mul_(STEP)
+            return torch.where(holder == own, local, local - off if kind == "max" else local + off)
+        part = functools.partial(random_of, lowest=1, end=1 << 10)
         if own:
-            return part(own)
-        return local - sum(part(other) for other in range(1, self.sizes[mesh_dim]))
+            return part(own).mul_(STEP)
+        return (local * size if kind == "avg" else local) - sum(part(other) for other in range(1, size)) * STEP
 
     def pieces(self, tensor):
         """[(rank, local tensor, Place)] of a DTensor, or of a plain tensor that each rank has. A DTensor is recorded as full_tensor() gives it where its placements

@@ -7,8 +7,9 @@ from shardfuzz.chains import act, gradient_of
 from shardfuzz.chains.exact import STEP
 
 from .fields import AXES
-from .operations import OPERATIONS
+from .operations import OPERATIONS, is_parallel_loss
 from .program import first_tensor, gradient_for, is_differentiable, operations_of, shape_of
+from .ranks import placements_of, without_sums
 
 _TEMPLATE = '''"""Found by shardfuzz: {summary}
 
@@ -23,7 +24,7 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
-
+{imports}
 SIZES, RANKS = {sizes}, {ranks}
 
 
@@ -36,6 +37,12 @@ def chain(make):
 {body}
 
 
+def part_of(kind, whole, size, own):
+    """What rank `own` of `size` has of a pending sum, average, maximum or minimum."""
+    off = size - 1 - 2 * own
+    return {{"sum": whole / size + off, "avg": whole + off, "max": whole - own, "min": whole + own}}[kind]
+
+
 def plain(whole, placements):
     return whole.clone().requires_grad_({grads} and whole.is_floating_point())
 
@@ -46,16 +53,15 @@ def run(rank):
     mesh = init_device_mesh("cpu", SIZES)
 
     def sharded(whole, placements):
-        local = whole
         if not whole.is_floating_point():
             placements = [Replicate() if one.is_partial() else one for one in placements]
-        for dim, one in enumerate(placements):
-            local = local / SIZES[dim] if one.is_partial() else local
-        cuts = distribute_tensor(local, mesh, [Replicate() if one.is_partial() else one for one in placements])
-        made = DTensor.from_local(cuts.to_local(), mesh, placements, shape=whole.shape, stride=whole.stride())
+        local = distribute_tensor(whole, mesh, [Replicate() if one.is_partial() else one for one in placements]).to_local()
+        for one, size, own in zip(placements, SIZES, mesh.get_coordinate()):
+            local = part_of(one.reduce_op, local, size, own) if one.is_partial() else local
+        made = DTensor.from_local(local, mesh, placements, shape=whole.shape, stride=whole.stride())
         return made.detach().requires_grad_({grads} and whole.is_floating_point())
     try:
-        got = chain(sharded)
+        {context}got = chain(sharded)
     except Exception as error:
         print(f"rank {{rank}}: {{type(error).__name__}}: {{error}}")
         raise
@@ -90,11 +96,26 @@ def _text(tensor):
     return f"torch.tensor({steps.tolist()}, dtype={tensor.dtype}) / {round(1 / STEP)}"
 
 
-def _placements(case, tensor, dims):
+def _text_of(placement):
+    return f"Partial({placement.reduce_op!r})" if placement.is_partial() else f"Shard({placement.dim})" if hasattr(placement, "dim") else "Replicate()"
+
+
+def _placements(case, tensor, dims, change=list):
     names = [case[tensor][axis] for axis in AXES][:1 if case["layout"]["dp"] == 1 else 2]
-    texts = ["Replicate()" if name == "R" or (name[0] == "S" and dims == 0) else "Partial()" if name == "P" else f"Shard({int(name[1]) % dims})"
-             for name in names]
-    return "[" + ", ".join(texts) + "]"
+    return f"[{', '.join(map(_text_of, change(placements_of(names, dims))))}]"
+
+
+# What operations.py says that these do, to a DTensor.
+_WAYS = {"moved": "one.redistribute(placements={placements})", "gathered": "one.full_tensor()",
+         "by_class": "one.redistribute(placements=[Shard(1)] + [Replicate()] * (len(SIZES) - 1))",
+         "through_local": "DTensor.from_local(one.to_local(), one.device_mesh, one.placements, run_check=False, shape=one.shape, stride=one.stride())"}
+
+
+def _ways(case, operation, x):
+    """The lines that define what the operation uses of these."""
+    placements = _placements(case, "y", x.ndim, without_sums)
+    return [f"{name} = lambda one: {text.format(placements=placements)} if isinstance(one, DTensor) else one" for name, text in _WAYS.items()
+            if name + "(" in OPERATIONS[operation.kind]]
 
 
 def _call_before(case, operation, x):
@@ -109,7 +130,7 @@ def _call_before(case, operation, x):
         return full
     with contextlib.suppress(Exception):
         other.run(x.detach(), make)
-    return [*lines, f"d, k, keep = {other.dim % x.ndim if x.ndim else 0}, {other.k}, {other.keepdim}", "try:", f"    tensors_of({OPERATIONS[other.kind]})",
+    return [*lines, *_ways(case, other, x), f"d, k, keep = {other.dim % x.ndim if x.ndim else 0}, {other.k}, {other.keepdim}", "try:", f"    tensors_of({OPERATIONS[other.kind]})",
             "except Exception:", "    pass"]
 
 
@@ -134,6 +155,7 @@ def script(case, first):
             lines.append(f"{name} = {name}{number} = make({_text(full)}, {_placements(case, 'y', full.ndim)})")
             known[gradient_of(operation, name)] = f"{name}{number}"
         lines.append(f"d, k, keep = {operation.dim % x.ndim if x.ndim else 0}, {operation.k}, {operation.keepdim}")
+        lines += _ways(case, operation, x)
         lines.append(f"out{number} = tensors_of({OPERATIONS[operation.kind]})")
         for place, one in enumerate(results):
             known[act(operation, place)] = f"out{number}[{place}]"
@@ -156,4 +178,7 @@ def script(case, first):
     ranks = case["layout"]["tp"] * case["layout"]["dp"]
     chain = ", then ".join(OPERATIONS[one.kind] for one in operations_of(case))
     what = f"gradient of {known[first]}" if first.startswith("s0/mb0/bwd") else f"value of {known[first]}"
-    return _TEMPLATE.format(summary=f"{chain} on DTensors, the {what}", sizes=sizes, ranks=ranks, body="\n".join("    " + line for line in lines), grads=grads, what=what)
+    imports, context = "", ""
+    if any(is_parallel_loss(one.kind) for one in operations_of(case)):
+        imports, context = "from torch.distributed.tensor.parallel import loss_parallel\n", f"with loss_parallel():\n{12 * ' '}"
+    return _TEMPLATE.format(imports=imports, context=context, summary=f"{chain} on DTensors, the {what}", sizes=sizes, ranks=ranks, body="\n".join("    " + line for line in lines), grads=grads, what=what)
