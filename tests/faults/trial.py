@@ -12,7 +12,7 @@ from plan import RUNS, is_endless
 
 TIMEOUT_S = 90  # of one run; the machine may be busy
 START_S = 4 * 60  # where Open MPI does not come back: launched ranks have three times a minute to start, MPI_Init inside a job 3 minutes
-BROKEN_S = 3 * 60  # each case three times, where connections break for ever
+BROKEN_S = 6 * 60  # each case and each trial of shrinking three times, where connections break for ever
 POLL_S = 0.01
 MARK = "SHARDFUZZ_FAULTS_MARK"
 STATE_BYTES = 4096

@@ -190,7 +190,7 @@ class Parallel(unittest.TestCase):
 
     def test_check_with_a_wrong_batch_says_both_shapes(self):
         code, said = self.judge(2, trace_tensor_parallel, 0, [0, 1])
-        self.assertEqual((code, said["start"], said["first"]["what"], said["first"]["hint"]), (1, None, "got [8, 8, 32], want [4, 8, 32]", "is `batch=` right?"))
+        self.assertEqual((code, said["start"], said["first"]["what"], said["first"]["hint"]), (1, None, "its shape is [8, 8, 32], and should be [4, 8, 32]", "is `batch=` right?"))
 
     def test_check_with_an_output_left_partial_names_its_module(self):
         code, said = self.judge(2, trace, {"tp": 2}, False, "partial-output", *PLAIN)

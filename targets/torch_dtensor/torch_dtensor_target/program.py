@@ -18,6 +18,7 @@ from .operations import OPERATIONS, STEPS, is_parallel_loss, picks
 
 _compiled = {name: compile(text, name, "eval") for name, text in OPERATIONS.items()}
 ELEMENTS_MAX = 1 << 16
+SHAPE = 9  # the numbers that say a shape; no operation makes more dimensions
 _PLAIN = dict.fromkeys(("moved", "through_local", "gathered", "by_class"), lambda x: x)
 
 
@@ -85,8 +86,10 @@ def is_differentiable(tensor):
 
 
 def shape_of(operation, place, one):
-    """(name, tensor): the number of dimensions that a result says it has, and its sizes. A DTensor may claim other ones than its values have."""
-    return f"s0/mb0/fwd/scalar/{operation.name}.shape{f':{place}' if place else ''}/0", torch.tensor([one.ndim, *one.shape])
+    """(name, tensor): the number of dimensions that a result says it has, and its sizes, filled up with zeros. A DTensor may claim other ones than its values
+    have."""
+    said = [one.ndim, *one.shape]
+    return f"s0/mb0/fwd/scalar/{operation.name}.shape{f':{place}' if place else ''}/0", torch.tensor(said + (SHAPE - len(said)) * [0])
 
 
 def run_candidate(case, ranks):

@@ -206,7 +206,7 @@ static void test_check_run_structure_is_found_before_numbers(void **state) {
 
   rows.map = "{\"shape\": [2, 8]}";
   rank_write(*state, "shape", 0, 1, "e2e", &rows, 1);
-  assert_finding(*state, "shape", SF_CLASS_MAP, ACT, "got [2, 8], want [4, 8]");
+  assert_finding(*state, "shape", SF_CLASS_MAP, ACT, "its shape is [2, 8], and should be [4, 8]");
   rank_write(*state, "shapes", 0, 2, "e2e", &part, 1);
   rank_write(*state, "shapes", 1, 2, "e2e", &rows, 1);
   assert_finding(*state, "shapes", SF_CLASS_MAP, ACT, "different shapes: rank 0 [4, 8], rank 1 [2, 8]");
@@ -392,7 +392,7 @@ static void test_noise_make_unfit_draws_are_refused_and_leave_nothing(void **sta
   const struct part bad[3] = {act_part("s0/mb0/fwd/act/n/0", x),
                               {ACT, SF_F32, 1, {COUNT}, x, NULL},
                               {ACT, SF_F32, 2, {1, COLS}, x, "{\"shape\": [4, 8], \"index\": [[[2, 1]], [[0, 8]]]}"}};
-  static const char *const words[] = {"lacks tensor", "got [32], want [4, 8]", "no rank holds element 0"};
+  static const char *const words[] = {"lacks tensor", "its shape is [32], and should be [4, 8]", "no rank holds element 0"};
   rank_write(*state, "ref", 0, 1, "e2e", &reference, 1);
   snprintf(path, sizeof path, "%s/ref/noise.safetensors", (char *)*state);
   for (int i = 0; i < 3; i++) {
