@@ -45,7 +45,8 @@ bool sf_tensor_fits(char reason[SF_MISFIT_TEXT], const struct sf_trace_tensor *t
   *reason = '\0';
   sf_indices_text(got, tensor->dims, tensor->dim_count);
   if (!sf_tensor_same_shape(tensor, reference))
-    snprintf(reason, SF_MISFIT_TEXT, "its shape is %s, and should be %s", got, sf_indices_text(want, reference->dims, reference->dim_count));
+    snprintf(reason, SF_MISFIT_TEXT, "its shape is %s, and should be %s", got,
+             sf_indices_text(want, reference->dims, reference->dim_count));
   else if (tensor->odd_shape_rank >= 0)
     snprintf(reason, SF_MISFIT_TEXT, "ranks give it different shapes: rank %d %s, rank %d %s", tensor->pieces->rank, got,
              tensor->odd_shape_rank, sf_indices_text(want, tensor->odd_dims, tensor->odd_dim_count));

@@ -1,6 +1,6 @@
 """The operations: each an expression in the language of torch, the same for plain tensors and for DTensors.
 
-x is the chain's tensor, d one of its dimensions, k a whole number from -1 to 3, keep a truth value. The other names are operands, with placements of
+x is the chain's tensor, d one of its dimensions, counted from either end, k a whole number from -1 to 3, keep a truth value. The other names are operands, with placements of
 their own (operands.py makes them). Their shapes, where C is the number of x's columns:
 
 y, z      x's shape; y perhaps one that broadcasts to it          i, j      indices along d: x's shape; three of them
@@ -8,7 +8,7 @@ m, mm     (C, 3); (.., C, 3) with x's leading dimensions          mask      trut
 v         (C)                                                     target    classes, of x's shape without dimension 1, which is the classes
 c, c2     (size of dimension 1)                                   ids       whole numbers below 7 of x's shape; table (7, 3)
 
-Four functions do nothing to plain tensors: moved(x) is x.redistribute() to the placements of the operands, through_local(x) goes to the
+changed(x, place, value) is x after x[place] = value. Four functions do nothing to plain tensors: moved(x) is x.redistribute() to the placements of the operands, through_local(x) goes to the
 ranks' local tensors and back, gathered(x) is x.full_tensor(), and by_class(x) cuts the classes, as loss_parallel() wants them. A chain with
 a name that ends in ".parallel" runs inside of loss_parallel().
 
@@ -136,6 +136,43 @@ OPERATIONS = {
     "foreach_sqrt": "torch._foreach_sqrt([x.abs(), y.abs()])",
     "histc": "torch.histc(x.detach(), max(1, k), 0, 1)", "searchsorted": "torch.searchsorted(v.sort()[0], x)", "cov": "torch.cov(x)",
     "corrcoef": "torch.corrcoef(x)", "renorm": "torch.renorm(x, 2, 0, 1.0)", "cumsum.flip": "torch.cumsum(x.flip(d), dim=d).flip(d)",
+    "sum.dtype": "torch.sum(x, dim=d, keepdim=keep, dtype=torch.float64)", "mean.dtype": "torch.mean(x, dim=d, dtype=torch.float64)",
+    "cumsum.dtype": "torch.cumsum(x, d, dtype=torch.float64)", "cumsum.mask": "torch.cumsum(mask, d)", "var.dims": "torch.var(x, dim=(0, -1), correction=0, keepdim=keep)",
+    "std.dims": "torch.std(x, dim=(0, -1), keepdim=keep)", "var_mean.all": "torch.var_mean(x)", "amin.dims": "torch.amin(x, dim=(0, -1), keepdim=keep)",
+    "norm.dims": "torch.norm(x, dim=(0, -1), keepdim=keep)", "norm.3": "torch.norm(x, p=3, dim=d)",
+    "vector_norm.dims": "torch.linalg.vector_norm(x, dim=(0, -1), keepdim=keep)", "vector_norm.half": "torch.linalg.vector_norm(x, ord=0.5)",
+    "vector_norm.dtype": "torch.linalg.vector_norm(x, dim=d, dtype=torch.float64)", "matrix_norm.1": "torch.linalg.matrix_norm(x, ord=1)",
+    "foreach_norm.1": "torch._foreach_norm([x, y], 1)[0]", "foreach_norm.inf": "torch._foreach_norm([x, y], float('inf'))[0]",
+    "any.dims": "torch.any(x > 0.5, dim=(0, -1))", "any.mask": "torch.any(mask, dim=d)", "all.mask": "torch.all(mask, dim=d, keepdim=keep)",
+    "~argmax.flat": "torch.argmax(x, keepdim=keep)", "~mode": "torch.mode(x, d)", "~msort": "torch.msort(x)", "~topk.least": "torch.topk(x, max(1, k), dim=d, largest=False)",
+    "quantile": "torch.quantile(x, 0.3, dim=d)", "gradient": "torch.gradient(x, dim=d)", "diff.2": "torch.diff(x, n=2, dim=d)", "aminmax.all": "torch.aminmax(x)",
+    "index_reduce": "torch.index_reduce(x, d, j[:1], x.narrow(d, 0, 1), 'mean')", "index_put.accumulate": "torch.index_put(x, (j % x.shape[0],), y[:1], accumulate=True)",
+    "index.pair": "x[j % x.shape[0], j % x.shape[-1]]", "gather.few": "torch.gather(x, d, i.narrow(d, 0, 1))", "squeeze.dims": "x.unsqueeze(0).squeeze((0, -1))",
+    "squeeze_": "x.unsqueeze(0).clone().squeeze_(0)", "movedim.two": "torch.movedim(x, (0, -1), (-1, 0))", "reshape.swap": "x.reshape(*reversed(x.shape))",
+    "reshape.merge": "x.reshape(*x.shape[:-2], -1)", "reshape.split": "x.reshape(*x.shape[:-1], -1, max(1, k))", "reshape.ones": "x.reshape(1, *x.shape, 1)",
+    "split.last": "torch.split(x, 1, dim=-1)", "roll.two": "torch.roll(x, (1, -1), (0, -1))", "cat.uneven": "torch.cat([x, y.narrow(d, 0, 1)], dim=d)",
+    "diagonal.off": "torch.diagonal(x, 1, 0, -1)", "pad.circular": "F.pad(x, (1, 1), mode='circular')", "pad.first": "F.pad(x, (*(2 * (x.ndim - 1) * [0]), 1, 1))",
+    "addmv": "torch.addmv(y[:, 0], x, v, beta=0.5)", "addr": "torch.addr(x, y[:, 0], v)", "matmul.vector": "x @ v", "multi_dot": "torch.linalg.multi_dot([x, m, m.T])",
+    "einsum.trace": "torch.einsum('...ii->...', x)", "einsum.three": "torch.einsum('...i,ij,kj->...k', x, m, m)", "tensordot.two": "torch.tensordot(x, y, dims=2)",
+    "log_softmax.dtype": "torch.log_softmax(x, dim=d, dtype=torch.float64)", "layer_norm.weight": "F.layer_norm(x, x.shape[-1:], weight=v)",
+    "rms_norm.eps": "F.rms_norm(x, x.shape[-1:], v, eps=0.1)", "normalize.1": "F.normalize(x, p=1, dim=d)",
+    "nll_loss.both": "F.nll_loss(x, target, weight=c.detach(), ignore_index=0)", "cross_entropy.both": "F.cross_entropy(x, target, ignore_index=1, label_smoothing=0.2)",
+    "cross_entropy.soft_weight": "F.cross_entropy(x, torch.softmax(y, 1).detach(), weight=c.detach())",
+    "bce.pos_weight": "F.binary_cross_entropy_with_logits(x, torch.sigmoid(y).detach(), pos_weight=v.detach())", "kl_div.log": "F.kl_div(x, y, log_target=True, reduction='sum')",
+    "smooth_l1_loss.beta": "F.smooth_l1_loss(x, y, beta=0.3, reduction='sum')", "mse_loss.weight": "F.mse_loss(x, y, weight=z)",
+    "cosine_embedding": "F.cosine_embedding_loss(x, y, torch.sign(c.detach())[:1].expand(x.shape[0]))", "margin_ranking": "F.margin_ranking_loss(x, y, torch.sign(z.detach()), margin=0.1)",
+    "triplet": "F.triplet_margin_loss(x, y, z)", "embedding.scale": "F.embedding(ids, table, scale_grad_by_freq=True) * x[..., None]", "one_hot.all": "F.one_hot(ids) * x[..., None]",
+    "attention.mask": "F.scaled_dot_product_attention(x, y, z, attn_mask=(y @ y.mT).detach())", "attention.scale": "F.scaled_dot_product_attention(x, y, z, scale=0.3)",
+    "attention.gqa": "F.scaled_dot_product_attention(x, y[..., :1, :, :], z[..., :1, :, :], enable_gqa=True)",
+    "foreach_addcdiv": "torch._foreach_addcdiv([x], [y], [z], 0.5)[0]", "foreach_lerp": "torch._foreach_lerp([x], [y], 0.3)[0]", "foreach_div": "torch._foreach_div([x], [y])[0]",
+    "foreach_pow": "torch._foreach_pow([x], 2)[0]", "foreach_maximum": "torch._foreach_maximum([x], [y])[0]", "foreach_clamp": "torch._foreach_clamp_min([x], 0.3)[0]",
+    "sub_": "x.clone().sub_(y)", "lerp_": "x.clone().lerp_(y, 0.3)", "index_add_": "x.clone().index_add_(d, j[:1], y.narrow(d, 0, 1))",
+    "index_copy_": "x.clone().index_copy_(d, j[:1], y.narrow(d, 0, 1))", "index_fill_": "x.clone().index_fill_(d, j, 0.5)", "scatter_": "x.clone().scatter_(d, i.narrow(d, 0, 1), 0.5)",
+    "scatter_add_": "x.clone().scatter_add_(d, i, y)", "index_put_": "x.clone().index_put_((j % x.shape[0],), y[:1])",
+    "select.set": "changed(x.clone(), (..., -1), y[..., 0])", "first.set": "changed(x.clone(), 0, y[-1])", "slice.set": "changed(x.clone(), slice(1, None), y[1:])",
+    "number.set": "changed(x.clone(), 0, 0.5)", "mask.set": "changed(x.clone(), mask, 0.5)", "total_norm": "torch.nn.utils.get_total_norm([x.detach(), y.detach()])",
+    "total_norm.inf": "torch.nn.utils.get_total_norm([x.detach(), y.detach()], float('inf'))", "shift": "(ids << 1)", "gcd": "torch.gcd(ids, ids + 2)", "ldexp": "torch.ldexp(x, ids)",
+    "polygamma": "torch.polygamma(1, x + 1)", "xlog1py": "torch.special.xlog1py(x, y.abs())", "nextafter": "torch.nextafter(x, y)", "isin.scalar": "torch.isin(ids, 3)",
     "redistribute": "moved(x)", "redistribute.twice": "moved(x * moved(x))", "to_local": "through_local(x)", "to_local.used_twice": "through_local(x) * x",
     "full_tensor": "gathered(x)", "cross_entropy.parallel": "F.cross_entropy(by_class(x), target)",
     "cross_entropy.sum.parallel": "F.cross_entropy(by_class(x), target, reduction='sum')",

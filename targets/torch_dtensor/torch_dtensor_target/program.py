@@ -19,6 +19,14 @@ from .operations import OPERATIONS, STEPS, is_parallel_loss, picks
 _compiled = {name: compile(text, name, "eval") for name, text in OPERATIONS.items()}
 ELEMENTS_MAX = 1 << 16
 SHAPE = 9  # the numbers that say a shape; no operation makes more dimensions
+
+
+def changed(x, place, value):
+    """x after x[place] = value."""
+    x[place] = value
+    return x
+
+
 _PLAIN = dict.fromkeys(("moved", "through_local", "gathered", "by_class"), lambda x: x)
 
 
@@ -30,6 +38,10 @@ class Operation:
         self.kind, self.number, self.seed = fields["name"], number, case["seed"]
         self.dim, self.k, self.keepdim, self.other = fields["dim"], fields["k"], fields["keepdim"], fields["other"]
         self.name = chains.name_of(number, self.kind)
+
+    def dim_of(self, x):
+        """The dimension as the expression gets it: from the end where the case says so."""
+        return self.dim if -x.ndim <= self.dim < x.ndim else self.dim % x.ndim if x.ndim else 0
 
     def before(self, case):
         """The same operation with another value of an argument, which is called before this one; None: there is no such call."""
@@ -45,7 +57,7 @@ class Operation:
         """(resulting tensors, {name: operand}). make(name, whole): the operand as the expression gets it; whole() gives the logical tensor. ways: the functions
         that do something to DTensors alone. Raises what torch raises."""
         arguments = _Arguments(self, x, make)
-        result = eval(_compiled[self.kind], {"torch": torch, "F": F, **ways}, arguments)
+        result = eval(_compiled[self.kind], {"torch": torch, "F": F, "changed": changed, **ways}, arguments)
         found = [one for one in (result if isinstance(result, (tuple, list)) else [result]) if isinstance(one, torch.Tensor)]
         for one in found:
             if one.numel() == 0 or one.numel() > ELEMENTS_MAX:
@@ -57,7 +69,7 @@ class _Arguments(dict):
     """The names of an expression; operands are made when they are named."""
 
     def __init__(self, operation, x, make):
-        super().__init__(x=x, d=operation.dim % x.ndim if x.ndim else 0, k=operation.k, keep=operation.keepdim)
+        super().__init__(x=x, d=operation.dim_of(x), k=operation.k, keep=operation.keepdim)
         self.operation, self.of, self.make, self.made = operation, x, make, []
 
     def __missing__(self, name):

@@ -32,7 +32,7 @@ def tensors_of(result):
     return [one for one in (result if isinstance(result, (tuple, list)) else [result]) if isinstance(one, torch.Tensor)]
 
 
-def chain(make):
+{helpers}def chain(make):
     """make(whole tensor, placements): a plain tensor or a DTensor. Returns what is wrong."""
 {body}
 
@@ -130,7 +130,7 @@ def _call_before(case, operation, x):
         return full
     with contextlib.suppress(Exception):
         other.run(x.detach(), make)
-    return [*lines, *_ways(case, other, x), f"d, k, keep = {other.dim % x.ndim if x.ndim else 0}, {other.k}, {other.keepdim}", "try:", f"    tensors_of({OPERATIONS[other.kind]})",
+    return [*lines, *_ways(case, other, x), f"d, k, keep = {other.dim_of(x)}, {other.k}, {other.keepdim}", "try:", f"    tensors_of({OPERATIONS[other.kind]})",
             "except Exception:", "    pass"]
 
 
@@ -154,7 +154,7 @@ def script(case, first):
         for name, full in made:
             lines.append(f"{name} = {name}{number} = make({_text(full)}, {_placements(case, 'y', full.ndim)})")
             known[gradient_of(operation, name)] = f"{name}{number}"
-        lines.append(f"d, k, keep = {operation.dim % x.ndim if x.ndim else 0}, {operation.k}, {operation.keepdim}")
+        lines.append(f"d, k, keep = {operation.dim_of(x)}, {operation.k}, {operation.keepdim}")
         lines += _ways(case, operation, x)
         lines.append(f"out{number} = tensors_of({OPERATIONS[operation.kind]})")
         for place, one in enumerate(results):
@@ -181,4 +181,5 @@ def script(case, first):
     imports, context = "", ""
     if any(is_parallel_loss(one.kind) for one in operations_of(case)):
         imports, context = "from torch.distributed.tensor.parallel import loss_parallel\n", f"with loss_parallel():\n{12 * ' '}"
-    return _TEMPLATE.format(imports=imports, context=context, summary=f"{chain} on DTensors, the {what}", sizes=sizes, ranks=ranks, body="\n".join("    " + line for line in lines), grads=grads, what=what)
+    helpers = "def changed(x, place, value):\n    x[place] = value\n    return x\n\n\n" if "changed(" in chain else ""
+    return _TEMPLATE.format(imports=imports, helpers=helpers, context=context, summary=f"{chain} on DTensors, the {what}", sizes=sizes, ranks=ranks, body="\n".join("    " + line for line in lines), grads=grads, what=what)
