@@ -17,7 +17,7 @@ RANK, RANKS = worker_mlp.RANK, worker_mlp.RANKS
 DESCRIBE = {"name": "faulty", "draws": 2,
             "fields": {**worker_mlp.DESCRIBE["fields"],
                        "fault": {"choices": ["none", "stdout", "silent", "silent-once", "nap", "alive", "slow", "other-id", "garbage", "no-object", "empty", "endless", "fill", "unusable",
-                                             "crash", "exit", "raise", "one-sided", "one-sided-exit", "child", "twice", "late", "refuse", "disagree",
+                                             "crash", "exit", "raise", "one-sided", "one-sided-exit", "child", "twice", "late", "refuse", "refuse-last", "disagree",
                                              "truncate", "no-file", "nan", "unperturbed", "greedy", "loop", "fifo", "directory", "socket", "forbidden",
                                              "no-folder", "other-folder", "closed-folder", "no-work-folder", "no-reference",
                                              "burn", "burn-some", "burn-then-crash", "late-words"], "layout": True},
@@ -108,8 +108,8 @@ def run(links, fault, request, _):
         raise ValueError("this configuration is wrong")
     if fault == "unusable":
         raise worker_mlp.worker.Unusable("the service of GPU 0 is gone")
-    if fault in ("refuse", "disagree"):
-        raise worker_mlp.worker.Refused("not today")
+    if fault in ("refuse", "refuse-last", "disagree"):
+        raise worker_mlp.worker.Refused("not today", last=fault == "refuse-last")
     perturbed = 0 if fault == "unperturbed" else request.get("draw", -1) + 1
     worker_mlp.worker.write_trace(request["out"], worker_mlp.step(request["case"], perturbed, links))
 
@@ -190,6 +190,9 @@ def main():
         here = case["where"] in (-1, RANK) and case["run"] in (request["run"], f"draw {request.get('draw')}")
         for text in answer(stream, request, links, case["fault"] if here else "none"):
             say(stream, text)
+        if here and case["fault"] == "refuse-last":
+            time.sleep(0.5)  # the next request comes before the end
+            break
 
 
 main()

@@ -1,4 +1,5 @@
 """The DTensor target: its operations, its tensors on ranks, and what a campaign finds."""
+import contextlib
 import itertools
 import json
 import logging
@@ -19,6 +20,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from shardfuzz import writer
 from shardfuzz.chains import CHAIN, NONE, gradient_of
 from shardfuzz.chains.exact import values
+from shardfuzz.chains.limited import refused
 from shardfuzz.perturb import Jitter
 from shardfuzz.places import whole
 from shardfuzz.worker import Refused
@@ -84,6 +86,26 @@ class Shapes(unittest.TestCase):
             with shapes.unsimulated():
                 self.assertNotIsInstance(torch.ones(2), LocalTensor)
             self.assertIsInstance(torch.ones(2), LocalTensor)
+
+
+class Limits(unittest.TestCase):
+    """Code that fails is refused, and what was broken off is the last that a process runs."""
+
+    def refusal_of(self, seconds, deed):
+        with self.assertRaises(Refused) as seen, refused(seconds, "here: "):
+            deed()
+        return str(seen.exception), seen.exception.last
+
+    def test_failures_and_searches_without_end(self):
+        def search():
+            while True:
+                with contextlib.suppress(Exception):
+                    sum(range(1000))
+
+        def fail():
+            raise ValueError("no such dimension\nand more")
+        self.assertEqual(self.refusal_of(60, fail), ("here: ValueError: no such dimension", False))
+        self.assertEqual(self.refusal_of(0.05, search), ("here: OutOfTime: more than 0.05 s of processor time", True))
 
 
 class Operations(unittest.TestCase):

@@ -7,7 +7,7 @@ import time
 import warnings
 
 from shardfuzz import worker, zygote
-from shardfuzz.chains.limited import OutOfTime, limited, line_of
+from shardfuzz.chains.limited import refused
 
 from .fields import AXES, DESCRIBE
 
@@ -89,13 +89,8 @@ class Worker:
         from shardfuzz import writer
         from .program import run_candidate
         ranks, entries = self.ranks(*(case["layout"][axis] for axis in AXES), case["layout"]["devices"]), {}
-        try:
-            with limited(SECONDS):
-                found = run_candidate(case, ranks)
-        except worker.Refused:
-            raise
-        except (Exception, OutOfTime) as error:  # noqa: BLE001
-            raise worker.Refused(line_of(error)) from None
+        with refused(SECONDS):
+            found = run_candidate(case, ranks)
         for name, parts in found:
             for rank, local, place in parts:
                 if local.size:
@@ -114,13 +109,8 @@ class Worker:
         def anchored(name, array):
             given = of.of(name, _tensor(array)) if of and array.dtype.kind == "f" else None
             return array if given is None else given.numpy()
-        try:
-            with limited(SECONDS):
-                found = run_reference(case, anchored, None if draw < 0 else noise.pool(case["seed"] * 1000 + draw))
-        except worker.Refused:
-            raise
-        except (Exception, OutOfTime) as error:  # noqa: BLE001
-            raise worker.Refused(f"on one device: {line_of(error)}") from None
+        with refused(SECONDS, "on one device: "):
+            found = run_reference(case, anchored, None if draw < 0 else noise.pool(case["seed"] * 1000 + draw))
         entries = [(name, _tensor(array).reshape(array.shape or (1,)), whole(array.shape)) for name, array in found]
         writer.write_file(os.path.join(out, writer.file_name(0)), entries, 0, 1, "anchored" if anchors else "e2e")
 

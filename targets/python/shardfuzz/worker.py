@@ -32,7 +32,12 @@ _RANK = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZ
 
 
 class Refused(Exception):
-    """Raised by run, on every rank: the case is not supported; the text says why. It is skipped and counted."""
+    """Raised by run, on every rank: the case is not supported; the text says why. It is skipped and counted. last: the process was left in a state that nobody knows, and
+    ends after the answer; the next case gets a fresh set."""
+
+    def __init__(self, text: str, last: bool = False):
+        super().__init__(text)
+        self.last = last
 
 
 class Unusable(Exception):
@@ -97,7 +102,7 @@ def answer(request: dict, run: Callable, beat: Callable) -> dict:
     try:
         done = run(request, beat)
     except Refused as refused:
-        return {"refused": str(refused)[:TEXT_CHARACTERS]}
+        return {"refused": str(refused)[:TEXT_CHARACTERS], **({"last": True} if refused.last else {})}
     except Unusable as failure:
         return {"unusable": str(failure)[:TEXT_CHARACTERS]}
     except Exception as failure:  # noqa: BLE001: whatever the framework raises is what the case shows
@@ -139,7 +144,10 @@ def serve(describe: dict, run: Callable[[dict, Callable[[], None]], None], scrip
             asks_device = preload and os.environ.get("SHARDFUZZ_DEVICE", "cpu") != "cpu"  # one that is not there must not fail case by case
             harness.say({"id": number, **(zygote.describe(described, preload) if asks_device else {"ok": described})})
         elif kind == "run":
-            harness.say({"id": number, **answer(request, run, lambda: harness.say({"id": number, "heartbeat": ""}))})
+            said = answer(request, run, lambda: harness.say({"id": number, "heartbeat": ""}))
+            harness.say({"id": number, **said})
+            if said.get("last"):
+                return
         elif kind == "script" and script:
             harness.say({"id": number, **answer(request, lambda asked, beat: {"script": script(asked["case"], asked.get("first", ""))}, None)})
         else:

@@ -6,7 +6,7 @@ import os
 import warnings
 
 from shardfuzz import worker, zygote
-from shardfuzz.chains.limited import OutOfTime, limited, line_of
+from shardfuzz.chains.limited import refused
 
 from .fields import AXES, DESCRIBE
 
@@ -32,13 +32,8 @@ def preload():
 def plain(case, anchored=lambda name, tensor: tensor, moved=lambda tensor: tensor):
     """What run_reference of program.py returns. Raises worker.Refused for a case that plain tensors refuse."""
     from .program import run_reference
-    try:
-        with limited(SECONDS):
-            return run_reference(case, anchored, moved)
-    except worker.Refused:
-        raise
-    except (Exception, OutOfTime) as error:  # noqa: BLE001
-        raise worker.Refused(f"no operation of plain tensors: {line_of(error)}") from None
+    with refused(SECONDS, "no operation of plain tensors: "):
+        return run_reference(case, anchored, moved)
 
 
 class Worker:
@@ -76,14 +71,9 @@ class Worker:
         from .program import recordable, run_candidate
         _clear_sharding_prop_cache()  # what DTensor keeps of a case would make another one depend on it
         ranks, entries = self.ranks(*(case["layout"][axis] for axis in AXES)), {}
-        try:
-            with limited(SECONDS), ranks.entered():
-                found = run_candidate(case, ranks)
-                pieces = [(name, ranks.pieces(tensor)) for name, tensor in found]
-        except worker.Refused:
-            raise
-        except (Exception, OutOfTime) as error:  # noqa: BLE001
-            raise worker.Refused(line_of(error)) from None
+        with refused(SECONDS), ranks.entered():
+            found = run_candidate(case, ranks)
+            pieces = [(name, ranks.pieces(tensor)) for name, tensor in found]
         for name, parts in pieces:
             for rank, local, place in parts:
                 data = recordable(local)

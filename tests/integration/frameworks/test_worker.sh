@@ -123,6 +123,7 @@ late-words -1 candidate FINDING crash "output":"in run.nLateError: told late
 one-sided 1 candidate FINDING crash rank 1 failed and 1 others did not answer: RuntimeError: only rank 1 sees this
 one-sided-exit 0 candidate FINDING crash RuntimeError: only rank 0 sees this
 refuse -1 candidate SKIP - not today
+refuse-last -1 candidate SKIP - not today
 disagree 1 candidate FINDING crash rank 1 failed and 1 others did not answer: not today
 truncate 1 candidate FINDING protocol rank-00001
 no-file 0 candidate FINDING protocol "run":"candidate"
@@ -161,7 +162,7 @@ while read -r name where when verdict class pattern; do
   sed -n ${line}p "$work/record" | grep -qE -- "$pattern" || fail "$name: no '$pattern' in $(sed -n ${line}p "$work/record")"
 done <"$faults"
 # The set goes on after fill, raise, refuse and what is wrong in files alone.
-is_json 'j["ended_early"]' 20
+is_json 'j["ended_early"]' 21
 # What is said between two requests is not blamed on the second: it gets a fresh set. (The slow reference leaves the time to say it.)
 run_cases 0 "$faulty" '{"ranks": 2, "fault": "late", "where": 0}' '{"ranks": 2, "fault": "slow", "run": "reference", "seed": 9}'
 is_json '[j["passed"], j["ended_early"]]' '[2, 1]'

@@ -2,24 +2,31 @@
 import contextlib
 import signal
 
+from ..worker import Refused
 
-class OutOfTime(BaseException):
+
+class _OutOfTime(BaseException):
     """Raised where the code under test uses more processor time than a run has. No `except Exception` on the way up swallows it."""
 
 
 @contextlib.contextmanager
-def limited(seconds):
-    """Raises OutOfTime after that much processor time of this process, as soon as Python code runs."""
+def refused(seconds, what=""):
+    """Code under test that fails, or that uses more than that much processor time of this process: the case is refused. The text begins with `what`. Code that was broken
+    off may have left anything behind, so the process ends after that answer."""
     def stop(*_):
-        raise OutOfTime(f"more than {seconds} s of processor time")
+        raise _OutOfTime(f"more than {seconds} s of processor time")
     signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
+    except Refused:
+        raise
+    except (Exception, _OutOfTime) as error:  # noqa: BLE001
+        raise Refused(what + _line_of(error), isinstance(error, _OutOfTime)) from None
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def line_of(error):
+def _line_of(error):
     """An exception in one line of at most 300 characters."""
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:300]
+    return f"{type(error).__name__.lstrip('_')}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:300]
