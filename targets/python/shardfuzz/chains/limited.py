@@ -22,11 +22,11 @@ def refused(seconds, what=""):
     except Refused:
         raise
     except (Exception, _OutOfTime) as error:  # noqa: BLE001
-        raise Refused(what + _line_of(error), isinstance(error, _OutOfTime)) from None
+        raise Refused(what + line_of(error), isinstance(error, _OutOfTime)) from None
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def _line_of(error):
+def line_of(error):
     """An exception in one line of at most 300 characters."""
     return f"{type(error).__name__.lstrip('_')}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:300]
