@@ -12,8 +12,9 @@ static const char *text_of(const json_t *field, const char *key) {
   return text != NULL ? text : "";
 }
 
-static void append_values(struct sf_text *out, const json_t *values) {
-  sf_text_append(out, "</td><td>%s", json_array_size(values) == 0 ? "none" : "");
+/* On a narrow screen cells stand below each other, each with its column's name. */
+static void append_values(struct sf_text *out, const char *column, const json_t *values) {
+  sf_text_append(out, "</td><td data-column=\"%s\">%s", column, json_array_size(values) == 0 ? "none" : "");
   for (size_t i = 0; i < json_array_size(values); i++) {
     const char *value = json_string_value(json_array_get(values, i));
     sf_html_append(out, "%s%s", i > 0 ? ", " : "", value != NULL ? value : "");
@@ -25,8 +26,8 @@ static void append_row(struct sf_text *out, const json_t *field) {
   sf_html_append(out, "%s%s", text_of(field, "field"), text_of(field, "condition"));
   sf_text_append(out, "</td><td>");
   sf_html_append(out, "%s", text_of(field, "state"));
-  append_values(out, json_object_get(field, "failed"));
-  append_values(out, json_object_get(field, "passed"));
+  append_values(out, "failed with", json_object_get(field, "failed"));
+  append_values(out, "passed with", json_object_get(field, "passed"));
   sf_text_append(out, "</td></tr>\n");
 }
 
@@ -41,7 +42,7 @@ static bool does_matter(const char *state) {
 /* Rows of the fields that matter, or of the others; returns how many. */
 static int32_t append_rows(struct sf_text *out, const json_t *fields, bool matters) {
   int32_t count = 0;
-  sf_text_append(out, "<table>\n<tr><th>field</th><th>state</th><th>failed with</th><th>passed with</th></tr>\n");
+  sf_text_append(out, "<table class=\"stack\">\n<tr><th>field</th><th>state</th><th>failed with</th><th>passed with</th></tr>\n");
   for (size_t i = 0; i < json_array_size(fields); i++) {
     const json_t *field = json_array_get(fields, i);
     if (does_matter(text_of(field, "state")) != matters) continue;

@@ -43,12 +43,16 @@ static const char style[] =
     "th{text-align:left;font-weight:600;color:var(--soft);white-space:nowrap}\n"
     "th,td{padding:5px 14px 5px 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}\n"
     "td.number,th.number{text-align:right;white-space:nowrap;width:1%}\n"
+    ".stack td:nth-child(2){white-space:nowrap}\n"
     "a{color:var(--calm)}\n"
     "summary{cursor:pointer;overflow-wrap:anywhere}\n"
     "summary h2{display:inline}\n"
     "details.more{margin-top:20px}\n"
     "footer{border-top:1px solid var(--line);padding-top:16px;font-size:14px}\n"
-    "@media(max-width:520px){main{padding:24px 14px 40px}h1{font-size:23px}dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:8px}}\n"
+    "@media(max-width:520px){main{padding:24px 14px 40px}h1{font-size:23px}dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:8px}\n"
+    ".stack th{display:none}.stack tr,.stack td{display:block}.stack tr{padding:6px 0;border-bottom:1px solid var(--line)}\n"
+    ".stack td{padding:1px 0;border:0}.stack td:first-child{font-weight:600}\n"
+    ".stack td[data-column]::before{content:attr(data-column) \": \";color:var(--soft)}}\n"
     "@media print{main{max-width:none;padding:0}section{break-inside:auto}figure,dl,.cause{break-inside:avoid}.scroll{overflow:visible}}\n";
 
 static const char *data_of(const struct sf_text *text) { return text->data ? text->data : ""; }
