@@ -24,7 +24,7 @@ def chain(make):
     """make(whole tensor, placements): a plain tensor or a DTensor. Returns what is wrong."""
     x = x1 = make(torch.tensor([[2659, 4651, 2778, 1802], [6298, 3287, 5431, 5009], [1033, 5150, 7390, 1674], [1759, 5949, 6661, 6034]], dtype=torch.float64) / 16384, [Replicate()])
     d, k, keep = 0, 1, False
-    by_class = lambda one: one.redistribute(placements=[Shard(1)] + [Replicate()] * (len(SIZES) - 1)) if isinstance(one, DTensor) else one
+    by_class = lambda one: one.redistribute(placements=[Shard(1)] + [Replicate()] * (one.device_mesh.ndim - 1)) if isinstance(one, DTensor) else one
     out1 = tensors_of(torch.log_softmax(by_class(x), dim=1))
     x = out1[0]
     return torch.autograd.grad([out1[0]], [x1], [make(torch.tensor([[4610, 3128, 3093, 2475], [7373, 7584, 5796, 7656], [3921, 4389, 3740, 9143], [8755, 2363, 4658, 1494]], dtype=torch.float64) / 16384, [Replicate()] * len(SIZES)).detach()])[0]

@@ -184,10 +184,21 @@ OPERATIONS = {
 }
 
 
+# What four functions do to a DTensor; plain tensors stay as they are. placements: of the operands, without pending sums.
+WAYS = {"moved": "one.redistribute(placements=placements)", "gathered": "one.full_tensor()",
+        "by_class": "one.redistribute(placements=[Shard(1)] + [Replicate()] * (one.device_mesh.ndim - 1))",
+        "through_local": "DTensor.from_local(one.to_local(), one.device_mesh, one.placements, run_check=False, shape=one.shape, stride=one.stride())"}
+
+
 # Operations whose results jump when an argument changes by a rounding.
 STEPS = frozenset("""ceil floor round trunc frac sgn sign eq ne lt le gt ge floor_divide fmod remainder heaviside logical_and logical_or logical_xor logical_not isclose
 count_nonzero.dim count_nonzero.all any.dim any.all all.dim all.all div.floor div.trunc remainder.scalar where.other round.decimals hinge searchsorted bucketize
 histc bool eq.scalar gt.scalar isin bitwise_and logical_and.mask nan_to_num signbit vector_norm.0""".split())
+
+
+def ways_in(name: str):
+    """{function: what it does to a DTensor} of those that the operation uses."""
+    return {way: text for way, text in WAYS.items() if way + "(" in OPERATIONS[name]}
 
 
 def is_parallel_loss(name: str) -> bool:

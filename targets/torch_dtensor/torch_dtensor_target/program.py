@@ -14,7 +14,7 @@ from shardfuzz.worker import Refused
 
 from .fields import ARGUMENTS, AXES
 from .operands import operand
-from .operations import OPERATIONS, STEPS, is_parallel_loss, picks
+from .operations import OPERATIONS, STEPS, WAYS, is_parallel_loss, picks
 
 _compiled = {name: compile(text, name, "eval") for name, text in OPERATIONS.items()}
 ELEMENTS_MAX = 1 << 16
@@ -27,7 +27,7 @@ def changed(x, place, value):
     return x
 
 
-_PLAIN = dict.fromkeys(("moved", "through_local", "gathered", "by_class"), lambda x: x)
+_PLAIN = dict.fromkeys(WAYS, lambda x: x)
 
 
 class Operation:

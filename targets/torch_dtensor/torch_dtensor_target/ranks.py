@@ -15,14 +15,19 @@ from shardfuzz.chains.exact import STEP
 from shardfuzz.places import is_sum, length_of, place_in_mesh, whole
 
 from .fields import AXES, PARTIAL
+from .operations import WAYS
 
 
 def placements_of(names, dims: int):
     """From names of fields.PLACEMENTS, for a tensor with that many dimensions. Where two dimensions of the mesh make other values of what their ranks have, the
     tensor is replicated along both: the result would depend on their order."""
-    alike = len({name for name in names if name in PARTIAL}) < 2
-    return [Replicate() if name == "R" or (name[0] == "S" and dims == 0) or (name in PARTIAL and not alike) else
-            Partial(PARTIAL[name]) if name in PARTIAL else Shard(int(name[1]) % dims) for name in names]
+    can_wait = len({name for name in names if name in PARTIAL}) < 2
+
+    def placement(name):
+        if name in PARTIAL and can_wait:
+            return Partial(PARTIAL[name])
+        return Shard(int(name[1]) % dims) if name[0] == "S" and dims else Replicate()
+    return [placement(name) for name in names]
 
 
 def without_sums(placements):
@@ -61,15 +66,11 @@ class Ranks:
         return placements_of(names[:len(self.sizes)], dims)
 
     def ways(self, names):
-        """The functions of operations.py that do something to DTensors alone. names: as for placements(); nothing can be moved to a pending sum."""
-        def moved(x):
-            return x.redistribute(placements=without_sums(self.placements(names, x.ndim)))
-
-        def through_local(x):
-            return DTensor.from_local(x.to_local(), x.device_mesh, x.placements, run_check=False, shape=x.shape, stride=x.stride())
-        def by_class(x):
-            return x.redistribute(placements=[Shard(1), *[Replicate()] * (len(self.sizes) - 1)])
-        return {"moved": moved, "through_local": through_local, "gathered": lambda x: x.full_tensor(), "by_class": by_class}
+        """The functions of operations.WAYS. names: of the operands, as for placements()."""
+        def way(text):
+            run = eval(f"lambda one, placements: {text}", {"DTensor": DTensor, "Replicate": Replicate, "Shard": Shard})
+            return lambda one: run(one, without_sums(self.placements(names, one.ndim)))
+        return {name: way(text) for name, text in WAYS.items()}
 
     def make(self, full: torch.Tensor, placements, key: str) -> DTensor:
         """A DTensor whose pieces we cut ourselves. Summands are multiples of STEP, so their sum is exact. Whole numbers and truth values are replicated where

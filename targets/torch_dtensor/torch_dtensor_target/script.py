@@ -7,7 +7,7 @@ from shardfuzz.chains import act, gradient_of
 from shardfuzz.chains.exact import STEP
 
 from .fields import AXES
-from .operations import OPERATIONS, is_parallel_loss
+from .operations import OPERATIONS, is_parallel_loss, ways_in
 from .program import first_tensor, gradient_for, is_differentiable, operations_of, shape_of
 from .ranks import placements_of, without_sums
 
@@ -105,17 +105,11 @@ def _placements(case, tensor, dims, change=list):
     return f"[{', '.join(map(_text_of, change(placements_of(names, dims))))}]"
 
 
-# What operations.py says that these do, to a DTensor.
-_WAYS = {"moved": "one.redistribute(placements={placements})", "gathered": "one.full_tensor()",
-         "by_class": "one.redistribute(placements=[Shard(1)] + [Replicate()] * (len(SIZES) - 1))",
-         "through_local": "DTensor.from_local(one.to_local(), one.device_mesh, one.placements, run_check=False, shape=one.shape, stride=one.stride())"}
-
-
 def _ways(case, operation, x):
-    """The lines that define what the operation uses of these."""
-    placements = _placements(case, "y", x.ndim, without_sums)
-    return [f"{name} = lambda one: {text.format(placements=placements)} if isinstance(one, DTensor) else one" for name, text in _WAYS.items()
-            if name + "(" in OPERATIONS[operation.kind]]
+    """The lines that define what the operation uses of operations.WAYS."""
+    ways = ways_in(operation.kind)
+    placements = [f"placements = {_placements(case, 'y', x.ndim, without_sums)}"] if "placements=placements" in str(ways) else []
+    return placements + [f"{name} = lambda one: {text} if isinstance(one, DTensor) else one" for name, text in ways.items()]
 
 
 def _call_before(case, operation, x):
