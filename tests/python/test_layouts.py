@@ -72,7 +72,7 @@ class Compare(unittest.TestCase):
     def test_compare_with_a_wrong_batch_says_so(self):
         result = self.compare(my_training.build, my_training.train_step, {"dp": 2, "tp": 1}, batch="same")
         self.assertFalse(result)
-        self.assertRegex(str(result), r"what +got \[2, 8, 32\], want \[4, 8, 32\]: is `batch=` right\?")
+        self.assertRegex(str(result), r"what +its shape is \[2, 8, 32\], and should be \[4, 8, 32\]: is `batch=` right\?")
 
     def test_compare_of_ranks_that_start_differently_says_so_before_all_else(self):
         result = self.compare(my_training.other_seeds, my_training.train_step, {"dp": 2, "tp": 1})
