@@ -81,7 +81,7 @@ struct sf_rank_set {
   double silent_seconds;   /* as in the options */
   int64_t id;              /* of worker_set.h: of the current or last request */
   bool over, may_be_spent; /* it has ended; as in the report */
-  bool is_left;            /* a rank ends after its answer: the set takes no further request */
+  bool is_done;            /* a rank ends after its answer: the set takes no further request */
   bool is_zygote;          /* its rank has said that it forks sets, for those who ask at zygote_path; it runs nothing itself */
   struct sf_watcher watcher;
   int leader_fd; /* of ranks that a zygote forked, else -1 */

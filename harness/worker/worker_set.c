@@ -118,7 +118,7 @@ static bool take_line(struct sf_rank_set *set, int32_t r, struct sf_worker_repor
   const json_int_t id = json_integer_value(asked);
   if (answer && !json_is_integer(asked)) wrong = "has no id";
   const json_t *ok = json_object_get(answer, "ok");
-  set->is_left |= json_is_true(json_object_get(answer, "last"));
+  set->is_done |= json_is_true(json_object_get(answer, "last"));
   if (wrong) {
     sf_rank_set_fail(set, report, SF_WORKER_GARBLED, "what rank %d said %s: %.160s", r, wrong, line);
   } else if (json_object_get(answer, "heartbeat")) {
@@ -293,7 +293,7 @@ static void wait_for_answers(struct sf_rank_set *set, struct sf_worker_report *r
 }
 
 bool sf_worker_set_is_sound(struct sf_rank_set *set) {
-  if (set->over || set->is_left || !sf_rank_set_wait(set, -1, 0)) return false;
+  if (set->over || set->is_done || !sf_rank_set_wait(set, -1, 0)) return false;
   for (int32_t i = 0; i < set->count; i++) {
     size_t length = 0;
     if (set->fds[i].revents && !sf_line_buffer_fill(&set->ranks[i].lines, set->ranks[i].fd)) return false;

@@ -87,7 +87,7 @@ static void predict_nothing(struct sf_fit *fit, int32_t i, float *local, const v
 bool sf_fit_is_exact(double left) { return left <= FITS; }
 
 bool sf_fit_accepts(const struct sf_fit *fit, double left) {
-  if (!isfinite(fit->baseline)) return left <= FITS; /* of NaN and infinities nothing is a share */
+  if (!isfinite(fit->baseline)) return left <= FITS; /* a share of infinity bounds nothing */
   const double share = SHARE_OF_ERROR * fit->baseline, most = MOST * fit->baseline;
   const double bound = share > FITS ? share : FITS;
   return fit->baseline > 0 && isfinite(left) && left <= (bound < most ? bound : most);

@@ -29,7 +29,7 @@ static int64_t columns_of(const struct sf_view_shard *s, int64_t logical_cols) {
   return s->count % cols == 0 ? cols : 1;
 }
 
-/* NaN without its sign, which processors and printf show. */
+/* Processors differ in the sign of a NaN, and printf shows it. */
 static double unsigned_nan(double x) { return isnan(x) ? NAN : x; }
 
 static void note_worst(struct sf_numbers *out, const struct sf_tensor_view *v, const struct sf_view_shard *s, int64_t k) {

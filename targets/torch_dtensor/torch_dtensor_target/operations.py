@@ -8,9 +8,9 @@ m, mm     (C, 3); (.., C, 3) with x's leading dimensions          mask      trut
 v         (C)                                                     target    classes, of x's shape without dimension 1, which is the classes
 c, c2     (size of dimension 1)                                   ids       whole numbers below 7 of x's shape; table (7, 3)
 
-changed(x, place, value) is x after x[place] = value. Four functions do nothing to plain tensors: moved(x) is x.redistribute() to the placements of the operands, through_local(x) goes to the
-ranks' local tensors and back, gathered(x) is x.full_tensor(), and by_class(x) cuts the classes, as loss_parallel() wants them. A chain with
-a name that ends in ".parallel" runs inside of loss_parallel().
+changed(x, place, value) is x after x[place] = value. Four functions do something to DTensors alone (WAYS): moved(x) redistributes x to the
+placements of the operands, through_local(x) goes to the ranks' local tensors and back, gathered(x) gives x.full_tensor(), and by_class(x) shards
+the classes, as loss_parallel() needs them. A chain with a name that ends in ".parallel" runs inside of loss_parallel().
 
 The operation of a name that begins with "~" picks one of several elements. If some are equal, it may pick any of them.
 """
@@ -25,7 +25,7 @@ BINARY = """add sub mul div true_divide atan2 fmod remainder maximum minimum fma
 floor_divide logical_and logical_or logical_xor rsub isclose float_power""".split()
 REDUCED = "sum mean prod amax amin std var logsumexp any all nansum count_nonzero nanmean".split()
 KEEPS = "sum mean prod amax amin std var logsumexp any all nansum nanmean".split()
-EMPTY_DIMS = "sum mean amax var any".split()  # these take an empty list of dimensions: all of them, for any none
+EMPTY_DIMS = "sum mean amax var any".split()  # these take an empty list of dimensions, which means all; for `any` it means none
 
 # Arguments within the domain of the operation.
 _WITHIN = {**{name: "x.tanh()" for name in "acos asin atanh erfinv".split()}, "acosh": "x.abs() + 1.5",
@@ -192,7 +192,7 @@ WAYS = {"moved": "one.redistribute(placements=placements)", "gathered": "one.ful
 
 # Operations whose results jump when an argument changes by a rounding.
 STEPS = frozenset("""ceil floor round trunc frac sgn sign eq ne lt le gt ge floor_divide fmod remainder heaviside logical_and logical_or logical_xor logical_not isclose
-count_nonzero.dim count_nonzero.all any.dim any.all all.dim all.all div.floor div.trunc remainder.scalar where.other round.decimals hinge searchsorted bucketize
+count_nonzero.dim count_nonzero.all any.dim any.all any.dims any.no_dims all.dim all.all div.floor div.trunc remainder.scalar where.other round.decimals hinge searchsorted bucketize
 histc bool eq.scalar gt.scalar isin bitwise_and logical_and.mask nan_to_num signbit vector_norm.0""".split())
 
 
